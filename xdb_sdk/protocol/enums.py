@@ -1,0 +1,149 @@
+"""Closed sets of the wire."""
+
+from enum import StrEnum
+
+
+class ProcessStatus(StrEnum):
+    """Status of a process execution; every one but RUNNING is final (semantics 4.7)."""
+
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    TIMEOUT = "TIMEOUT"
+    TERMINATED = "TERMINATED"
+    CANCELED = "CANCELED"
+
+
+class StateStatus(StrEnum):
+    """Overall status of a state execution (semantics 2.3)."""
+
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    ABORTED = "ABORTED"
+
+
+class WaitUntilStatus(StrEnum):
+    """Where a state execution's wait_until stands (semantics 2.3)."""
+
+    SKIPPED = "SKIPPED"
+    RUNNING = "RUNNING"
+    WAITING_COMMANDS_COMPLETED = "WAITING_COMMANDS_COMPLETED"
+    COMPLETED = "COMPLETED"
+
+
+class ExecuteStatus(StrEnum):
+    """Where a state execution's execute stands (semantics 2.3)."""
+
+    NOT_STARTED = "NOT_STARTED"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+
+
+class StateApi(StrEnum):
+    """The two methods of a state."""
+
+    WAIT_UNTIL = "WAIT_UNTIL"
+    EXECUTE = "EXECUTE"
+
+
+class IdReusePolicy(StrEnum):
+    """What a start does when the process id has been used before (semantics 1.3)."""
+
+    ALLOW_IF_NO_RUNNING = "ALLOW_IF_NO_RUNNING"
+    ALLOW_IF_PREVIOUS_EXIT_ABNORMALLY = "ALLOW_IF_PREVIOUS_EXIT_ABNORMALLY"
+    DISALLOW_REUSE = "DISALLOW_REUSE"
+    TERMINATE_IF_RUNNING = "TERMINATE_IF_RUNNING"
+    # The spellings that users of iWF know.
+    ALLOW_IF_PREVIOUS_EXITS_ABNORMALLY = "ALLOW_IF_PREVIOUS_EXIT_ABNORMALLY"
+    ALLOW_TERMINATE_IF_RUNNING = "TERMINATE_IF_RUNNING"
+
+
+class ConflictMode(StrEnum):
+    """What the initial write does when the user's row exists already (semantics 1.5)."""
+
+    OVERRIDE_ON_CONFLICT = "OVERRIDE_ON_CONFLICT"
+    IGNORE_CONFLICT = "IGNORE_CONFLICT"
+    RETURN_ERROR_ON_CONFLICT = "RETURN_ERROR_ON_CONFLICT"
+
+
+class ProcessStopType(StrEnum):
+    """Which final status a stop gives (semantics 6.1)."""
+
+    TERMINATE = "TERMINATE"
+    FAIL = "FAIL"
+    CANCEL = "CANCEL"
+
+
+class WaitingType(StrEnum):
+    """How the commands of one wait are joined (semantics 3.1)."""
+
+    EMPTY = "EMPTY"
+    ANY = "ANY"
+    ALL = "ALL"
+    ANY_COMBINATION = "ANY_COMBINATION"
+
+
+class TimerStatus(StrEnum):
+    """Status of a timer command when execute is called (semantics 3.5)."""
+
+    SCHEDULED = "SCHEDULED"
+    FIRED = "FIRED"
+    SKIPPED = "SKIPPED"
+
+
+class QueueCommandStatus(StrEnum):
+    """Status of an internal queue command when execute is called (semantics 3.5)."""
+
+    WAITING = "WAITING"
+    RECEIVED = "RECEIVED"
+
+
+class CloseType(StrEnum):
+    """How a decision ends its thread of states (semantics 4.3)."""
+
+    GRACEFUL_COMPLETE_PROCESS = "GRACEFUL_COMPLETE_PROCESS"
+    FORCE_COMPLETE_PROCESS = "FORCE_COMPLETE_PROCESS"
+    FORCE_FAIL_PROCESS = "FORCE_FAIL_PROCESS"
+    DEAD_END = "DEAD_END"
+
+
+class LockType(StrEnum):
+    """How the attributes of a locking policy are guarded (semantics 5.4)."""
+
+    NO_LOCKING = "NO_LOCKING"
+    SHARE_LOCK = "SHARE_LOCK"
+    EXCLUSIVE_LOCK = "EXCLUSIVE_LOCK"
+
+
+class ProcessErrorType(StrEnum):
+    """Why a process execution did not complete (semantics 4.7)."""
+
+    STATE_DECISION = "STATE_DECISION"
+    CLIENT_STOP = "CLIENT_STOP"
+    STATE_API = "STATE_API"
+    TIMEOUT = "TIMEOUT"
+
+
+class ErrorSubType(StrEnum):
+    """The stable code in the body of every error of the service API (semantics 1.7, 5.5)."""
+
+    INVALID_REQUEST = "INVALID_REQUEST"
+    NOT_FOUND = "NOT_FOUND"
+    METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
+    PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
+    PROCESS_NOT_FOUND = "PROCESS_NOT_FOUND"
+    STATE_EXECUTION_NOT_FOUND = "STATE_EXECUTION_NOT_FOUND"
+    TIMER_NOT_FOUND = "TIMER_NOT_FOUND"
+    PROCESS_ALREADY_STARTED = "PROCESS_ALREADY_STARTED"
+    PROCESS_NOT_RUNNING = "PROCESS_NOT_RUNNING"
+    LOCK_NOT_ACQUIRED = "LOCK_NOT_ACQUIRED"
+    WORKER_EXECUTION_ERROR = "WORKER_EXECUTION_ERROR"
+    WORKER_TIMEOUT = "WORKER_TIMEOUT"
+    WORKER_UNREACHABLE = "WORKER_UNREACHABLE"
+    INVALID_WORKER_RESPONSE = "INVALID_WORKER_RESPONSE"
+    APP_DATABASE_READ_ERROR = "APP_DATABASE_READ_ERROR"
+    APP_DATABASE_WRITE_ERROR = "APP_DATABASE_WRITE_ERROR"
+    TOO_MANY_REQUESTS = "TOO_MANY_REQUESTS"
+    UNAVAILABLE = "UNAVAILABLE"
+    INTERNAL = "INTERNAL"

@@ -1,0 +1,112 @@
+"""Options of states and what a call reads, as they are sent and frozen with a state execution (semantics 2.1, 5.4)."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from xdb_sdk.protocol._base import ColumnValue, Json, WireModel
+from xdb_sdk.protocol.enums import ConflictMode, LockType
+
+MAX_ID_BYTES = 255
+"""Longest process id, type, state id, queue name, command id, message id or attribute name, in UTF-8 bytes."""
+
+Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES)]
+DurationMs = Annotated[int, Field(ge=0, le=2**53)]
+
+
+class RetryPolicyConfig(WireModel):
+    """When a failed attempt is repeated (semantics 2.5). Intervals in milliseconds; 0 means unlimited."""
+
+    initial_interval_ms: DurationMs = 1_000
+    backoff_coefficient: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
+    maximum_interval_ms: DurationMs = 100_000
+    maximum_attempts: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    maximum_attempts_duration_ms: DurationMs = 0
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether attempts ever end."""
+        return self.maximum_attempts > 0 or self.maximum_attempts_duration_ms > 0
+
+
+class TableRead(WireModel):
+    """Columns of the mapped row that a call is given; `lock_columns` are those its read set is checked on."""
+
+    table_name: Name
+    columns: tuple[Name, ...] = ()
+    lock_columns: tuple[Name, ...] = ()
+
+
+class ReadRequest(WireModel):
+    """What a call is given of the persistence, and which of it is compared again at commit (semantics 5.4).
+
+    `local_attribute_prefixes` loads every process-local attribute whose name begins so.
+    """
+
+    tables: tuple[TableRead, ...] = ()
+    local_attributes: tuple[Name, ...] = ()
+    local_attribute_prefixes: tuple[Name, ...] = ()
+    lock_local_attributes: tuple[Name, ...] = ()
+    lock_type: LockType = LockType.NO_LOCKING
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be read."""
+        return not (self.tables or self.local_attributes or self.local_attribute_prefixes)
+
+
+class RecoveryConfig(WireModel):
+    """The state that runs instead once the attempts of another are exhausted (semantics 2.7)."""
+
+    state_id: Name
+    options: "StateOptionsConfig"
+
+
+class StateOptionsConfig(WireModel):
+    """Options of one state, resolved by the SDK and frozen when the state execution is created (semantics 2.1)."""
+
+    skip_wait_until: bool = False
+    wait_until_api_timeout_ms: DurationMs = 30_000
+    execute_api_timeout_ms: DurationMs = 30_000
+    wait_until_api_retry_policy: RetryPolicyConfig = RetryPolicyConfig()
+    execute_api_retry_policy: RetryPolicyConfig = RetryPolicyConfig()
+    proceed_to_execute_when_wait_until_retry_exhausted: bool = False
+    wait_until_recovery: RecoveryConfig | None = None
+    execute_recovery: RecoveryConfig | None = None
+    wait_until_read: ReadRequest = ReadRequest()
+    execute_read: ReadRequest = ReadRequest()
+
+
+class TableWrite(WireModel):
+    """New values for columns of the mapped row. The row is the execution's own; a worker cannot name another."""
+
+    table_name: Name
+    columns: Mapping[Name, ColumnValue]
+
+
+class TableMapping(WireModel):
+    """The user's row that an execution is mapped to, and what to write into it at start (semantics 1.5, 7.1).
+
+    `primary_key` maps each key column to its value. One column for now; the form leaves room for composite keys.
+    """
+
+    table_name: Name
+    primary_key: Mapping[Name, ColumnValue]
+    initial_write: Mapping[Name, ColumnValue] = {}
+    conflict_mode: ConflictMode = ConflictMode.OVERRIDE_ON_CONFLICT
+
+
+class LoadedTable(WireModel):
+    """Column values of one mapped row. `exists` is false when there is no such row: all columns are then null."""
+
+    table_name: Name
+    exists: bool = True
+    columns: Mapping[str, ColumnValue]
+
+
+class LoadedData(WireModel):
+    """What the server read for a call. A process-local attribute that was never set is absent, not null."""
+
+    tables: tuple[LoadedTable, ...] = ()
+    local_attributes: Mapping[str, Json] = {}

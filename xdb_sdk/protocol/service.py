@@ -1,0 +1,345 @@
+"""Wire models between client and server (semantics 1, 6). Instants are milliseconds since the epoch, UTC.
+
+Every operation is `POST <server url><SERVICE_PREFIX><operation>`, or a line of the batch endpoint. An error answer has
+an `ErrorBody`, whatever the operation.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from xdb_sdk.protocol._base import Json, WireModel
+from xdb_sdk.protocol.enums import (
+    ErrorSubType,
+    ExecuteStatus,
+    IdReusePolicy,
+    ProcessErrorType,
+    ProcessStatus,
+    ProcessStopType,
+    QueueCommandStatus,
+    StateApi,
+    StateStatus,
+    TimerStatus,
+    WaitUntilStatus,
+)
+from xdb_sdk.protocol.options import (
+    DurationMs,
+    LoadedData,
+    Name,
+    ReadRequest,
+    StateOptionsConfig,
+    TableMapping,
+    TableWrite,
+)
+from xdb_sdk.protocol.worker import Message
+
+SERVICE_PREFIX = "/api/v1/xdb/service/process-execution/"
+SERVICE_BATCH_PATH = "/api/v1/xdb/service/batch"
+DEFAULT_NAMESPACE = "default"
+MAX_LONG_POLL_MS = 30_000
+"""The longest one wait request is held; the SDK repeats it until its own deadline (semantics 6.4)."""
+MAX_PAGE_SIZE = 1_000
+
+
+class ProcessRequest(WireModel):
+    """What names a process execution: by `process_id` the current one, with `process_execution_id` exactly that one."""
+
+    namespace: Name = DEFAULT_NAMESPACE
+    process_id: Name
+    process_execution_id: Name | None = None
+
+
+class StartRequest(WireModel):
+    """Start a process execution (semantics 1)."""
+
+    namespace: Name = DEFAULT_NAMESPACE
+    process_id: Name
+    process_type: Name
+    worker_url: Annotated[str, Field(min_length=1, max_length=2048)]
+    object_id: Json = None
+    start_state_id: Name | None = None
+    start_state_input: Json = None
+    start_state_options: StateOptionsConfig = StateOptionsConfig()
+    id_reuse_policy: IdReusePolicy = IdReusePolicy.ALLOW_IF_NO_RUNNING
+    timeout_ms: DurationMs = 0
+    """0 means no timeout (semantics 1.6)."""
+    start_delay_ms: DurationMs = 0
+    ignore_already_started: bool = False
+    tables: Annotated[tuple[TableMapping, ...], Field(max_length=1)] = ()
+    local_attributes: Mapping[Name, Json] = {}
+
+
+class StartAnswer(WireModel):
+    """`already_started` tells that this call created nothing (semantics 1.4)."""
+
+    process_execution_id: str
+    already_started: bool = False
+
+
+class StopRequest(ProcessRequest):
+    """Close a running execution; a closed one stays as it is (semantics 6.1)."""
+
+    stop_type: ProcessStopType = ProcessStopType.TERMINATE
+    reason: Annotated[str, Field(max_length=1000)] | None = None
+
+
+class StopAnswer(WireModel):
+    """Status after the call; `changed` is false when the execution was closed before."""
+
+    process_execution_id: str
+    status: ProcessStatus
+    changed: bool = True
+
+
+class PublishRequest(ProcessRequest):
+    """Append messages, all in one transaction (semantics 6.3)."""
+
+    messages: Annotated[tuple[Message, ...], Field(min_length=1)]
+
+
+class PublishAnswer(WireModel):
+    """How many of the messages were new; the others repeat a known message id."""
+
+    process_execution_id: str
+    published: int
+
+
+class RpcRequest(ProcessRequest):
+    """Call an RPC of the process (semantics 5). `read` absent lets the worker say what it needs (a 406 round)."""
+
+    rpc_name: Name
+    input: Json = None
+    timeout_ms: Annotated[int, Field(ge=1)] = 10_000
+    read: ReadRequest = ReadRequest()
+    read_only: bool = False
+
+
+class RpcServiceAnswer(WireModel):
+    """The RPC's return value."""
+
+    process_execution_id: str
+    output: Json = None
+
+
+class WaitForCompletionRequest(ProcessRequest):
+    """Wait until the execution closes, at most `timeout_ms`, capped at MAX_LONG_POLL_MS (semantics 6.4)."""
+
+    timeout_ms: Annotated[int, Field(ge=0)] = MAX_LONG_POLL_MS
+
+
+class StateOutput(WireModel):
+    """An output given by a closing decision; RPC outputs have no state (semantics 4.6)."""
+
+    state_id: str | None = None
+    state_execution_id: str | None = None
+    output: Json
+
+
+class ProcessErrorInfo(WireModel):
+    """Why an execution did not complete (semantics 4.7)."""
+
+    error_type: ProcessErrorType
+    message: str = ""
+    state_execution_id: str | None = None
+    api: StateApi | None = None
+    worker_error_type: str | None = None
+
+
+class WaitForCompletionAnswer(WireModel):
+    """`timeout` when time ran out (status is then RUNNING); `server_stopping` asks to repeat the call."""
+
+    process_execution_id: str
+    timeout: bool = False
+    server_stopping: bool = False
+    status: ProcessStatus
+    outputs: tuple[StateOutput, ...] = ()
+    reason: str | None = None
+    error: ProcessErrorInfo | None = None
+
+
+class WaitForStateRequest(ProcessRequest):
+    """Wait for one state execution: by number, or by the `wait_for_key` of its movement (semantics 6.8)."""
+
+    state_id: Name
+    number: Annotated[int, Field(ge=1)] = 1
+    wait_for_key: Name | None = None
+    timeout_ms: Annotated[int, Field(ge=0)] = MAX_LONG_POLL_MS
+
+
+class WaitForStateAnswer(WireModel):
+    """`state_status` is null when the process closed before such a state execution existed."""
+
+    process_execution_id: str
+    timeout: bool = False
+    server_stopping: bool = False
+    process_status: ProcessStatus
+    state_execution_id: str | None = None
+    state_status: StateStatus | None = None
+    output: Json = None
+
+
+class AttemptFailureInfo(WireModel):
+    """The last failed attempt of a state execution; details at most 4 KiB (semantics 2.5)."""
+
+    api: StateApi
+    http_status: int
+    error_type: str
+    details: str
+    attempt: int
+    at_ms: int
+
+
+class TimerCommandInfo(WireModel):
+    """A timer command of a waiting state."""
+
+    command_id: str | None = None
+    fire_at_ms: int
+    status: TimerStatus
+
+
+class QueueCommandInfo(WireModel):
+    """A queue command of a waiting state; `received` counts the messages it has claimed."""
+
+    command_id: str | None = None
+    queue_name: str
+    status: QueueCommandStatus
+    received: int
+
+
+class StateExecutionInfo(WireModel):
+    """A state execution, so that a stuck process can be explained without SQL (semantics 6.2)."""
+
+    state_id: str
+    number: int
+    status: StateStatus
+    wait_until_status: WaitUntilStatus
+    execute_status: ExecuteStatus
+    attempt: int
+    created_at_ms: int
+    closed_at_ms: int | None = None
+    next_attempt_at_ms: int | None = None
+    last_failure: AttemptFailureInfo | None = None
+    timers: tuple[TimerCommandInfo, ...] = ()
+    queue_commands: tuple[QueueCommandInfo, ...] = ()
+
+
+DescribeInclude = Literal["queues", "closed_states"]
+
+
+class DescribeRequest(ProcessRequest):
+    """Tell everything about an execution (semantics 6.2)."""
+
+    include: tuple[DescribeInclude, ...] = ()
+
+
+class ProcessSummary(WireModel):
+    """An execution in a list."""
+
+    namespace: str
+    process_id: str
+    process_execution_id: str
+    process_type: str
+    status: ProcessStatus
+    is_current: bool
+    started_at_ms: int
+    closed_at_ms: int | None = None
+
+
+class DescribeAnswer(ProcessSummary):
+    """An execution in full. `states` are the open ones, unless "closed_states" is included."""
+
+    worker_url: str
+    object_id: Json = None
+    table_name: str | None = None
+    timeout_at_ms: int | None = None
+    graceful_complete_requested: bool = False
+    reason: str | None = None
+    error: ProcessErrorInfo | None = None
+    outputs: tuple[StateOutput, ...] = ()
+    states: tuple[StateExecutionInfo, ...] = ()
+    queue_sizes: Mapping[str, int] | None = None
+
+
+class ListRequest(WireModel):
+    """List executions, newest first; every filter is optional and they combine (semantics 6.6)."""
+
+    namespace: Name = DEFAULT_NAMESPACE
+    page_size: Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE)] = 100
+    next_page_token: Annotated[str, Field(max_length=1024)] | None = None
+    process_id: Name | None = None
+    process_type: Name | None = None
+    statuses: tuple[ProcessStatus, ...] = ()
+    started_from_ms: int | None = None
+    started_before_ms: int | None = None
+    closed_from_ms: int | None = None
+    closed_before_ms: int | None = None
+
+
+class ListAnswer(WireModel):
+    """One page. `next_page_token` is absent on the last."""
+
+    processes: tuple[ProcessSummary, ...] = ()
+    next_page_token: str | None = None
+
+
+class GetAttributesRequest(ProcessRequest):
+    """Read attributes from outside, also of a closed execution (semantics 6.5)."""
+
+    read: ReadRequest = ReadRequest()
+    all_local_attributes: bool = False
+
+
+class GetAttributesAnswer(WireModel):
+    """What was found."""
+
+    process_execution_id: str
+    loaded: LoadedData = LoadedData()
+
+
+class SetAttributesRequest(ProcessRequest):
+    """Write attributes from outside; the execution must be running (semantics 6.5)."""
+
+    write_tables: tuple[TableWrite, ...] = ()
+    write_local_attributes: Mapping[Name, Json] = {}
+
+
+class SkipTimerRequest(ProcessRequest):
+    """Complete a timer command now (semantics 3.6): by `command_id`, or by `index` among the state's timers.
+
+    `remember` keeps a skip that comes before the state waits, for that state execution only.
+    """
+
+    state_id: Name
+    number: Annotated[int, Field(ge=1)] = 1
+    command_id: Name | None = None
+    index: Annotated[int, Field(ge=0)] | None = None
+    remember: bool = False
+
+
+class UpdateConfigRequest(ProcessRequest):
+    """Change the worker URL or the timeout of a running execution; what is absent stays.
+
+    `timeout_ms` counts from the start of the execution; 0 removes the timeout.
+    """
+
+    worker_url: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
+    timeout_ms: DurationMs | None = None
+
+
+class DoneAnswer(WireModel):
+    """Answer of an operation that has nothing more to tell."""
+
+    process_execution_id: str
+
+
+class ErrorBody(WireModel):
+    """Body of every error of the service API (semantics 1.7). `details` is for people, the rest for programs."""
+
+    error_sub_type: ErrorSubType
+    details: str = ""
+    process_execution_id: str | None = None
+    app_error_type: str | None = None
+    worker_error_status: int | None = None
+    app_database_table: str | None = None
+    retry_after_s: float | None = None
