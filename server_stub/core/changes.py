@@ -1,0 +1,77 @@
+"""What a transaction changes, collected by the transitions and written by the store in a few statements."""
+
+from dataclasses import dataclass, field
+
+from server_stub.core.model import (
+    LocalAttributeWrite,
+    ProcessExecution,
+    QueuedMessage,
+    RowWrite,
+    StateExecution,
+    StateKey,
+    Timer,
+    TimerKey,
+    UserEvent,
+)
+
+
+@dataclass(slots=True)
+class Changes:
+    """Rows to write, grouped by table; the store writes them in the order of the fields.
+
+    Processes and states are kept by identity and hold their final content when the transaction is written, so a row
+    that several commands of one transaction touch is written once. A row is in the `new_*` or the `changed_*`
+    collection, never in both.
+    """
+
+    row_writes: list[RowWrite] = field(default_factory=list)
+    local_attribute_writes: list[LocalAttributeWrite] = field(default_factory=list)
+    changed_processes: dict[str, ProcessExecution] = field(default_factory=dict)
+    """Written before `new_processes`: the current flag moves from the old execution to the new one."""
+    new_processes: dict[str, ProcessExecution] = field(default_factory=dict)
+    new_states: dict[StateKey, StateExecution] = field(default_factory=dict)
+    changed_states: dict[StateKey, StateExecution] = field(default_factory=dict)
+    new_messages: dict[tuple[str, int], QueuedMessage] = field(default_factory=dict)
+    """By execution and sequence id. A message that was claimed in the same transaction is only remembered by id."""
+    claimed_messages: dict[tuple[str, int], QueuedMessage] = field(default_factory=dict)
+    """To remove from the queue; one with a message id stays known until the execution closes (semantics 3.2)."""
+    new_timers: dict[TimerKey, Timer] = field(default_factory=dict)
+    deleted_timers: set[TimerKey] = field(default_factory=set)
+    closed_processes: dict[str, ProcessExecution] = field(default_factory=dict)
+    """Executions whose messages, message ids and timers are all to be deleted."""
+    ended_states: dict[StateKey, StateExecution] = field(default_factory=dict)
+    """State executions that completed, failed or were aborted: what waiters wait for. Written by `changed_states`."""
+    user_events: list[UserEvent] = field(default_factory=list)
+
+    def touch_process(self, process: ProcessExecution) -> None:
+        """Note that the row has changed."""
+        if process.process_execution_id not in self.new_processes:
+            if process.process_execution_id not in self.changed_processes:
+                process.version += 1
+            self.changed_processes[process.process_execution_id] = process
+
+    def touch_state(self, state: StateExecution) -> None:
+        """Note that the row has changed."""
+        if state.key not in self.new_states:
+            if state.key not in self.changed_states:
+                state.version += 1
+            self.changed_states[state.key] = state
+
+    def set_timer(self, timer: Timer) -> None:
+        """Add a timer, or move one."""
+        self.new_timers[timer.key] = timer
+
+    def delete_timer(self, key: TimerKey) -> None:
+        """Remove a timer; one that does not exist is no error."""
+        if self.new_timers.pop(key, None) is None:
+            self.deleted_timers.add(key)
+
+    def add_message(self, message: QueuedMessage) -> None:
+        """Append a message to its queue."""
+        self.new_messages[message.process_execution_id, message.sequence_id] = message
+
+    def claim_message(self, message: QueuedMessage) -> None:
+        """Take a message out of its queue."""
+        key = (message.process_execution_id, message.sequence_id)
+        if self.new_messages.pop(key, None) is None or message.message_id is not None:
+            self.claimed_messages[key] = message

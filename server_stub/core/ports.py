@@ -1,0 +1,181 @@
+"""The seams of the core: what it asks of a database. Each method is one transaction of a few set-based statements."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from server_stub.core.changes import Changes
+from server_stub.core.model import (
+    Call,
+    CallKey,
+    Execution,
+    JsonText,
+    LocalAttributeRead,
+    ProcessExecution,
+    ProcessKey,
+    RowKey,
+    RowRead,
+    StateExecution,
+    Timer,
+)
+from xdb_sdk.protocol import DatabaseErrorInfo, Json, ListRequest
+
+
+@dataclass(slots=True)
+class Selection:
+    """What a transaction concerns: executions by id, and current executions by process id."""
+
+    execution_ids: set[str] = field(default_factory=set)
+    process_keys: set[ProcessKey] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Needs:
+    """What the loaded executions show to be needed besides.
+
+    `messages` maps (execution, queue) to how many of its oldest messages to load; `message_ids` are triples
+    (execution, queue, message id) to look up; `rows` and `local_attributes` are read sets to be read again.
+    """
+
+    messages: dict[tuple[str, str], int] = field(default_factory=dict)
+    message_ids: set[tuple[str, str, str]] = field(default_factory=set)
+    rows: list[RowRead] = field(default_factory=list)
+    local_attributes: list[LocalAttributeRead] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What a transaction has loaded.
+
+    `current` maps each asked process key that exists to its execution id; `rows` and `local_attributes` answer the
+    reads of `Needs`, a missing row is None.
+    """
+
+    executions: dict[str, Execution] = field(default_factory=dict)
+    current: dict[ProcessKey, str] = field(default_factory=dict)
+    rows: dict[RowRead, Mapping[str, Json] | None] = field(default_factory=dict)
+    local_attributes: dict[str, dict[str, JsonText]] = field(default_factory=dict)
+
+
+class Work(Protocol):
+    """One transaction as its three pure steps; the store calls them in this order, on any thread, one at a time."""
+
+    def selection(self) -> Selection:
+        """Say which executions to lock and load."""
+
+    def needs(self, loaded: Loaded) -> Needs:
+        """Say what else to load, having seen the executions and their open states."""
+
+    def decide(self, loaded: Loaded) -> Changes:
+        """Apply the commands and say what to write. Called at most once for each try of the transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallReads:
+    """What one call is given of the persistence; both keyed by execution or row as asked."""
+
+    rows: dict[RowRead, Mapping[str, Json] | None]
+    local_attributes: dict[str, dict[str, JsonText]]
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """What a start is checked against: the reflected columns of a user's table."""
+
+    table_name: str
+    columns: frozenset[str]
+    primary_key: tuple[str, ...]
+
+
+class StoreError(Exception):
+    """Something between the server and its database. Nothing of the transaction was kept."""
+
+
+class StoreUnavailable(StoreError):
+    """The database cannot be reached, is locked, or asks to try again; repeat the transaction later."""
+
+
+class ConcurrentStart(StoreError):
+    """Another transaction has made an execution of the process id current meanwhile; repeat the transaction at once."""
+
+
+class RowWriteFailed(StoreError):
+    """The user's database refused a write (semantics 7.4): the application's error, not the server's."""
+
+    def __init__(self, row: RowKey | None, error: DatabaseErrorInfo) -> None:
+        self.row = row
+        self.error = error
+        super().__init__(f"{error.table_name}: {error.kind}: {error.message}")
+
+
+class RowReadFailed(StoreError):
+    """The user's database refused a read."""
+
+    def __init__(self, row: RowKey | None, error: DatabaseErrorInfo) -> None:
+        self.row = row
+        self.error = error
+        super().__init__(f"{error.table_name}: {error.kind}: {error.message}")
+
+
+class UnknownUserTable(StoreError):
+    """A table or column that the user's database does not have."""
+
+
+class Store(Protocol):
+    """A database with the system tables, and the user's tables beside them."""
+
+    async def transact(self, work: Work) -> Changes:
+        """Run `work` in one transaction under the locks of its executions, and return what was committed.
+
+        Raises:
+            RowWriteFailed: A write to a user's table was refused; nothing was kept.
+            RowReadFailed: A read set could not be read again.
+            ConcurrentStart: The unique index over current executions refused the commit; repeat.
+            StoreUnavailable: The database cannot be reached or is busy; nothing was kept.
+        """
+
+    async def read_for_calls(
+        self, rows: Sequence[RowRead], local_attributes: Sequence[LocalAttributeRead]
+    ) -> CallReads:
+        """Read rows and process-local attributes of many calls at once, without locks.
+
+        Raises:
+            RowReadFailed: One of the reads was refused; read one by one to find which.
+        """
+
+    async def find_due_calls(self, before_ms: int, *, limit: int, after: tuple[int, CallKey] | None) -> list[Call]:
+        """Give calls with `due_at_ms` before the instant, earliest first, from a place in that order on."""
+
+    async def find_due_timers(self, before_ms: int, *, limit: int, after: Timer | None) -> list[Timer]:
+        """Give timers that fire before the instant, earliest first, from a place in that order on."""
+
+    async def find_process(self, key: ProcessKey, process_execution_id: str | None) -> ProcessExecution | None:
+        """Give the execution with that id, or the current one; None when there is none under that process id."""
+
+    async def find_states(self, process_execution_id: str, *, include_closed: bool) -> list[StateExecution]:
+        """Give the state executions of an execution in order of creation."""
+
+    async def find_state(
+        self, process_execution_id: str, state_id: str, *, number: int | None, wait_for_key: str | None
+    ) -> StateExecution | None:
+        """Give a state execution by number, or the first with the key."""
+
+    async def count_messages(self, process_execution_id: str) -> dict[str, int]:
+        """Count unclaimed messages by queue."""
+
+    async def list_processes(self, request: ListRequest, after: tuple[int, str] | None) -> list[ProcessExecution]:
+        """Give up to `page_size + 1` executions, newest (start, id) first, from below `after` on (semantics 6.6)."""
+
+    async def table_columns(self, table_name: str) -> TableColumns:
+        """Reflect a user's table; cached.
+
+        Raises:
+            UnknownUserTable: There is no such table.
+        """
+
+    async def close(self) -> None:
+        """Finish the transaction in progress and release the database."""
+
+
+Clock = Callable[[], int]
+"""Gives the time in milliseconds since the epoch."""

@@ -1,0 +1,1 @@
+"""Calls to workers, many in one request."""

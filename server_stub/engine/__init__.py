@@ -1,0 +1,1 @@
+"""The committer and the use cases of the service API: what turns requests and answers into transactions."""
