@@ -1,0 +1,121 @@
+"""The calls that run now: how many there may be, whose they are, and how they end when the worker stops."""
+
+import asyncio
+import contextvars
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from xdb_sdk.worker._failure import WorkerCallError, refusal
+from xdb_sdk.worker._options import WorkerOptions
+
+T = TypeVar("T")
+
+_CANCELLATION_S = 1.0
+"""How long a cancelled `async def` method may take to clean up before the worker stops without it."""
+
+
+class RunningCall:
+    """One admitted call. `is_stopped` becomes true when its process execution closes, or the worker gives up on it."""
+
+    __slots__ = ("is_stopped", "needs_thread", "process_execution_id")
+
+    def __init__(self, process_execution_id: str, *, needs_thread: bool) -> None:
+        self.process_execution_id = process_execution_id
+        self.needs_thread = needs_thread
+        self.is_stopped = False
+
+
+class RunningCalls:
+    """Admits calls up to the limits, lends them threads, and lets them finish on shutdown.
+
+    Belongs to one event loop from the first call to the end of `stop`; afterwards it can be started again on another.
+    """
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._options = options
+        self._by_execution: defaultdict[str, set[RunningCall]] = defaultdict(set)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._executor: ThreadPoolExecutor | None = None
+        self._threaded_count = 0
+        self.count = 0
+        self.is_stopping = False
+
+    def start(self) -> None:
+        """Accept calls, again if `stop` was called before."""
+        self.is_stopping = False
+
+    def admit(self, process_execution_id: str, *, needs_thread: bool) -> RunningCall:
+        """Count a call in. Whoever is admitted must `leave`.
+
+        Raises:
+            WorkerCallError: 503 while the worker stops, 429 when it is full; the call has not begun.
+        """
+        options = self._options
+        if self.is_stopping:
+            raise self._busy(HTTPStatus.SERVICE_UNAVAILABLE, "WorkerStopping", "the worker is shutting down")
+        if self.count >= options.max_concurrent_calls:
+            detail = f"{self.count} calls are running; the limit is WorkerOptions.max_concurrent_calls"
+            raise self._busy(HTTPStatus.TOO_MANY_REQUESTS, "WorkerFull", detail)
+        if needs_thread and self._threaded_count >= options.max_threads + options.max_calls_waiting_for_thread:
+            detail = (
+                f"{self._threaded_count} calls of `def` methods have or await a thread; the limits are "
+                "WorkerOptions.max_threads and max_calls_waiting_for_thread"
+            )
+            raise self._busy(HTTPStatus.TOO_MANY_REQUESTS, "WorkerFull", detail)
+        call = RunningCall(process_execution_id, needs_thread=needs_thread)
+        self.count += 1
+        self._threaded_count += needs_thread
+        self._by_execution[process_execution_id].add(call)
+        return call
+
+    def leave(self, call: RunningCall) -> None:
+        """Count an admitted call out."""
+        self.count -= 1
+        self._threaded_count -= call.needs_thread
+        siblings = self._by_execution[call.process_execution_id]
+        siblings.discard(call)
+        if not siblings:
+            del self._by_execution[call.process_execution_id]
+
+    def mark_stopped(self, process_execution_id: str) -> None:
+        """Tell the running calls of an execution that it has closed."""
+        for call in self._by_execution.get(process_execution_id, ()):
+            call.is_stopped = True
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a call in a task of its own, so that it outlives the request that brought it."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def run_in_thread(self, function: Callable[[], T]) -> T:
+        """Run blocking code in the worker's own threads, with the caller's context variables."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._options.max_threads, thread_name_prefix="xdb-worker")
+        context = contextvars.copy_context()
+        return await asyncio.get_running_loop().run_in_executor(self._executor, context.run, function)
+
+    async def stop(self) -> None:
+        """Refuse new calls, let the running ones finish for `shutdown_grace`, then cancel what can be cancelled."""
+        self.is_stopping = True
+        await self._finish(self._options.shutdown_grace.total_seconds())
+        for calls in self._by_execution.values():
+            for call in calls:
+                call.is_stopped = True
+        for task in self._tasks:
+            task.cancel()
+        await self._finish(_CANCELLATION_S)
+        if self._executor is not None:
+            # A thread that is still busy cannot be stopped and must not hold up the shutdown.
+            self._executor.shutdown(wait=self._threaded_count == 0, cancel_futures=True)
+            self._executor = None
+
+    async def _finish(self, timeout_s: float) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+
+    def _busy(self, status: HTTPStatus, error_type: str, detail: str) -> WorkerCallError:
+        return refusal(status, error_type, detail, retry_after_s=self._options.retry_after.total_seconds())

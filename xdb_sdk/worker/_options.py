@@ -1,0 +1,65 @@
+"""Limits of a worker."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """How much a worker takes on at once, how large things may be, and how patiently it stops.
+
+    Args:
+        max_concurrent_calls: Calls running at once, of both kinds. One more is answered 429.
+        max_threads: Threads for `def` methods. `async def` methods run on the event loop and need none.
+        max_calls_waiting_for_thread: Calls of `def` methods that may wait for a thread. One more is answered 429.
+        retry_after: What an answer 429 or 503 asks the server to wait before it tries again.
+        max_value_bytes: The largest encoded value in an answer: an input, payload, attribute or output.
+        max_answer_bytes: The largest encoded answer. A larger one is a failed attempt, never cut.
+        max_call_bytes: The largest call: the body of a request, or a line of a batch.
+        max_batch_bytes: The largest body of a batch request.
+        shutdown_grace: How long running calls may go on once the worker stops. Afterwards `async def` methods are
+            cancelled; a thread cannot be, so a `def` method that outlives this holds up the end of the process. It
+            can look at `ctx.is_stopped()`.
+        blocked_loop_warning: An `async def` method that holds the event loop longer than this between two awaits is
+            named in a warning, once.
+
+    Raises:
+        ValueError: A limit is not positive.
+    """
+
+    max_concurrent_calls: int = 1_000
+    max_threads: int = 40
+    max_calls_waiting_for_thread: int = 200
+    retry_after: timedelta = timedelta(seconds=1)
+    max_value_bytes: int = 1 * MIB
+    max_answer_bytes: int = 4 * MIB
+    max_call_bytes: int = 8 * MIB
+    max_batch_bytes: int = 64 * MIB
+    shutdown_grace: timedelta = timedelta(seconds=30)
+    blocked_loop_warning: timedelta = timedelta(seconds=1)
+
+    def __post_init__(self) -> None:
+        positive = (
+            "max_concurrent_calls",
+            "max_threads",
+            "max_value_bytes",
+            "max_answer_bytes",
+            "max_call_bytes",
+            "max_batch_bytes",
+        )
+        for name in positive:
+            if getattr(self, name) < 1:
+                raise ValueError(f"WorkerOptions.{name} must be at least 1, not {getattr(self, name)}")
+        if self.max_calls_waiting_for_thread < 0:
+            raise ValueError(
+                f"WorkerOptions.max_calls_waiting_for_thread must not be negative: {self.max_calls_waiting_for_thread}"
+            )
+        for name in ("retry_after", "shutdown_grace", "blocked_loop_warning"):
+            if getattr(self, name) < timedelta(0):
+                raise ValueError(f"WorkerOptions.{name} must not be negative, not {getattr(self, name)}")
+
+
+DEFAULT_WORKER_OPTIONS = WorkerOptions()
