@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from xdb_sdk.protocol._base import ColumnValue, Json, WireModel
 from xdb_sdk.protocol.enums import ConflictMode, LockType
@@ -11,7 +11,16 @@ from xdb_sdk.protocol.enums import ConflictMode, LockType
 MAX_ID_BYTES = 255
 """Longest process id, type, state id, queue name, command id, message id or attribute name, in UTF-8 bytes."""
 
-Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES)]
+
+def _check_name(name: str) -> str:
+    if len(name) * 4 > MAX_ID_BYTES and (size_bytes := len(name.encode())) > MAX_ID_BYTES:
+        raise ValueError(f"is {size_bytes} bytes of UTF-8, more than {MAX_ID_BYTES}")
+    if "\0" in name:
+        raise ValueError("holds the character NUL, which not every database stores")
+    return name
+
+
+Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES), AfterValidator(_check_name)]
 DurationMs = Annotated[int, Field(ge=0, le=2**53)]
 
 
