@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from server_stub.core.model import (
+    Call,
     LocalAttributeWrite,
     ProcessExecution,
     QueuedMessage,
@@ -42,6 +43,8 @@ class Changes:
     ended_states: dict[StateKey, StateExecution] = field(default_factory=dict)
     """State executions that completed, failed or were aborted: what waiters wait for. Written by `changed_states`."""
     user_events: list[UserEvent] = field(default_factory=list)
+    due_calls: list[Call] = field(default_factory=list)
+    """Calls that the written states are due for, now or later: for delivery, not a row of its own."""
 
     def touch_process(self, process: ProcessExecution) -> None:
         """Note that the row has changed."""

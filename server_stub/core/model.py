@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+from pydantic_core import to_json
+
 from xdb_sdk.protocol import (
     AttemptFailureInfo,
     CommandRequestBody,
@@ -34,6 +36,11 @@ from xdb_sdk.protocol import (
 
 JsonText: TypeAlias = str
 NULL: JsonText = "null"
+
+
+def json_text(value: Json) -> JsonText:
+    """Write a JSON value as text."""
+    return to_json(value).decode()
 
 
 class ProcessKey(NamedTuple):
@@ -72,7 +79,7 @@ class TimerKind(StrEnum):
 
 
 class TimerKey(NamedTuple):
-    """Identity of a timer: of command number `command_index` of a state, or of the whole execution (`state_id` empty)."""
+    """Identity of a timer: of a state's timer command number `command_index`, or of an execution (`state_id` empty)."""
 
     process_execution_id: str
     state_id: str

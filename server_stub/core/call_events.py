@@ -1,0 +1,157 @@
+"""Workers answer, or fail to: wait_until, execute and RPC have returned (semantics 2, 4, 5)."""
+
+from dataclasses import dataclass
+
+from server_stub.core.changes import Changes
+from server_stub.core.closing import end_state
+from server_stub.core.decisions import apply_decision, check_decision
+from server_stub.core.edit import Edit
+from server_stub.core.effects import (
+    apply_writes,
+    check_writes,
+    has_changed,
+    publish,
+)
+from server_stub.core.events import (
+    Event,
+    need_message_ids,
+    need_messages,
+    need_queues_of_decision,
+    need_read_set,
+    require_running,
+)
+from server_stub.core.model import (
+    CallKey,
+    ProcessExecution,
+    ReadSet,
+    StateExecution,
+)
+from server_stub.core.outcomes import CallFailure, FailureKind, StateAnswered, Verdict
+from server_stub.core.ports import Loaded, Needs, Selection
+from server_stub.core.refusals import InvalidAnswer, Refused
+from server_stub.core.states import fail_attempt, register_wait, settle_waits
+from server_stub.core.waits import check_commands, most_messages
+from xdb_sdk.protocol import (
+    ErrorSubType,
+    ExecuteAnswer,
+    ExecuteStatus,
+    RpcAnswer,
+    StateStatus,
+    WaitUntilAnswer,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CallReturned(Event[Verdict]):
+    """A worker answered one attempt of a state's wait_until or execute, or the attempt failed."""
+
+    key: CallKey
+    outcome: StateAnswered | CallFailure
+
+    def select(self, selection: Selection) -> None:
+        selection.execution_ids.add(self.key.state.process_execution_id)
+
+    def add_needs(self, loaded: Loaded, needs: Needs) -> None:
+        execution = loaded.executions.get(self.key.state.process_execution_id)
+        if execution is None or isinstance(self.outcome, CallFailure):
+            return
+        answer = self.outcome.answer
+        need_message_ids(needs, execution, answer.publish)
+        need_read_set(needs, self.outcome.read_set)
+        if isinstance(answer, WaitUntilAnswer):
+            for queue_name, count in most_messages(answer.command_request).items():
+                need_messages(needs, execution, queue_name, count)
+        else:
+            need_queues_of_decision(needs, execution, answer.state_decision)
+
+    def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> Verdict:
+        execution = loaded.executions.get(self.key.state.process_execution_id)
+        state = execution.states.get(self.key.state) if execution else None
+        if execution is None or state is None or not execution.process.is_running or state.call_key != self.key:
+            return Verdict.OBSOLETE
+        edit = Edit(execution, changes, now_ms)
+        if isinstance(self.outcome, CallFailure):
+            fail_attempt(edit, state, self.outcome)
+            return Verdict.APPLIED
+        if has_changed(self.outcome.read_set, loaded, edit):
+            return Verdict.READ_SET_CHANGED
+        answer = self.outcome.answer
+        try:
+            _check_answer(execution.process, answer)
+        except InvalidAnswer as error:
+            fail_attempt(edit, state, invalid_response(str(error)))
+            return Verdict.APPLIED
+        if isinstance(answer, WaitUntilAnswer):
+            _wait_until_returned(edit, state, answer)
+        else:
+            _execute_returned(edit, state, answer)
+        return Verdict.APPLIED
+
+
+def invalid_response(details: str) -> CallFailure:
+    """Give the failure of an attempt whose answer breaks the rules."""
+    return CallFailure(FailureKind.INVALID_RESPONSE, FailureKind.INVALID_RESPONSE.value, details, http_status=200)
+
+
+def _check_answer(process: ProcessExecution, answer: WaitUntilAnswer | ExecuteAnswer) -> None:
+    check_writes(process.tables, answer.write_tables)
+    if isinstance(answer, WaitUntilAnswer):
+        check_commands(answer.command_request)
+    else:
+        check_decision(answer.state_decision, is_required=True)
+
+
+def _wait_until_returned(edit: Edit, state: StateExecution, answer: WaitUntilAnswer) -> None:
+    apply_writes(edit, answer)
+    publish(edit, answer.publish)
+    state.state_locals = {**state.state_locals, **answer.state_locals}
+    register_wait(edit, state, answer.command_request)
+    settle_waits(edit, registered=state)
+
+
+def _execute_returned(edit: Edit, state: StateExecution, answer: ExecuteAnswer) -> None:
+    apply_writes(edit, answer)
+    state.execute_status = ExecuteStatus.COMPLETED
+    end_state(edit, state, StateStatus.COMPLETED)
+    publish(edit, answer.publish)
+    apply_decision(edit, answer.state_decision, state)
+    if edit.process.is_running:
+        settle_waits(edit)
+
+
+@dataclass(frozen=True, slots=True)
+class RpcReturned(Event[Verdict]):
+    """A worker answered an RPC with changes to make (semantics 5). An RPC that changes nothing is no event."""
+
+    process_execution_id: str
+    answer: RpcAnswer
+    read_set: ReadSet | None = None
+
+    def select(self, selection: Selection) -> None:
+        selection.execution_ids.add(self.process_execution_id)
+
+    def add_needs(self, loaded: Loaded, needs: Needs) -> None:
+        execution = loaded.executions.get(self.process_execution_id)
+        if execution is None:
+            return
+        need_message_ids(needs, execution, self.answer.publish)
+        need_read_set(needs, self.read_set)
+        need_queues_of_decision(needs, execution, self.answer.state_decision)
+
+    def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> Verdict:
+        execution = loaded.executions[self.process_execution_id]
+        require_running(execution.process)
+        edit = Edit(execution, changes, now_ms)
+        try:
+            check_writes(execution.process.tables, self.answer.write_tables)
+            check_decision(self.answer.state_decision, is_required=False)
+        except InvalidAnswer as error:
+            raise Refused(ErrorSubType.INVALID_WORKER_RESPONSE, str(error), self.process_execution_id) from error
+        if has_changed(self.read_set, loaded, edit):
+            return Verdict.READ_SET_CHANGED
+        apply_writes(edit, self.answer)
+        publish(edit, self.answer.publish)
+        apply_decision(edit, self.answer.state_decision, None)
+        if execution.process.is_running:
+            settle_waits(edit)
+        return Verdict.APPLIED

@@ -1,0 +1,225 @@
+"""Clients start, stop and change processes (semantics 1, 3.6, 6)."""
+
+from dataclasses import dataclass
+
+from server_stub.core.changes import Changes
+from server_stub.core.closing import close
+from server_stub.core.edit import Edit
+from server_stub.core.effects import (
+    check_writes,
+    publish,
+    write_local_attributes,
+    write_rows,
+)
+from server_stub.core.events import Event, find_target, need_message_ids, running_target, select_target, target_of
+from server_stub.core.model import (
+    ProcessExecution,
+    ProcessKey,
+    RememberedSkip,
+    StateExecution,
+    StateKey,
+    Timer,
+    TimerKey,
+)
+from server_stub.core.ports import Loaded, Needs, Selection
+from server_stub.core.refusals import InvalidAnswer, Refused
+from server_stub.core.starting import begin, check_reuse, new_execution, replace
+from server_stub.core.states import settle_waits, timer_index
+from server_stub.core.timer_events import complete_timer
+from xdb_sdk.protocol import (
+    DoneAnswer,
+    ErrorSubType,
+    ProcessErrorInfo,
+    ProcessErrorType,
+    ProcessStatus,
+    ProcessStopType,
+    PublishAnswer,
+    PublishRequest,
+    SetAttributesRequest,
+    SkipTimerRequest,
+    StartAnswer,
+    StartRequest,
+    StateApi,
+    StopAnswer,
+    StopRequest,
+    TimerStatus,
+    UpdateConfigRequest,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StartProcess(Event[StartAnswer]):
+    """A client starts a process; `process_execution_id` is new and made by the caller."""
+
+    request: StartRequest
+    process_execution_id: str
+
+    @property
+    def key(self) -> ProcessKey:
+        """The process id to start."""
+        return ProcessKey(self.request.namespace, self.request.process_id)
+
+    def select(self, selection: Selection) -> None:
+        selection.process_keys.add(self.key)
+
+    def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> StartAnswer:
+        previous_id = loaded.current.get(self.key)
+        previous = loaded.executions[previous_id] if previous_id is not None else None
+        if previous is not None and previous.process.is_running and self.request.ignore_already_started:
+            return StartAnswer(process_execution_id=previous.process.process_execution_id, already_started=True)
+        check_reuse(self.request, previous.process if previous else None)
+        if previous is not None:
+            replace(Edit(previous, changes, now_ms))
+        execution = new_execution(self.request, self.process_execution_id, now_ms)
+        loaded.executions[self.process_execution_id] = execution
+        loaded.current[self.key] = self.process_execution_id
+        begin(Edit(execution, changes, now_ms), self.request)
+        return StartAnswer(process_execution_id=self.process_execution_id)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishMessages(Event[PublishAnswer]):
+    """A client publishes messages (semantics 6.3)."""
+
+    request: PublishRequest
+
+    def select(self, selection: Selection) -> None:
+        select_target(selection, self.request)
+
+    def add_needs(self, loaded: Loaded, needs: Needs) -> None:
+        execution = find_target(loaded, self.request)
+        if execution is not None:
+            need_message_ids(needs, execution, self.request.messages)
+
+    def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> PublishAnswer:
+        execution = running_target(loaded, self.request)
+        edit = Edit(execution, changes, now_ms)
+        published = publish(edit, self.request.messages)
+        settle_waits(edit)
+        return PublishAnswer(process_execution_id=execution.process.process_execution_id, published=published)
+
+
+_STOP_STATUS = {
+    ProcessStopType.TERMINATE: ProcessStatus.TERMINATED,
+    ProcessStopType.FAIL: ProcessStatus.FAILED,
+    ProcessStopType.CANCEL: ProcessStatus.CANCELED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StopProcess(Event[StopAnswer]):
+    """A client stops a process; one that has closed stays as it is (semantics 6.1)."""
+
+    request: StopRequest
+
+    def select(self, selection: Selection) -> None:
+        select_target(selection, self.request)
+
+    def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> StopAnswer:
+        process = target_of(loaded, self.request).process
+        if not process.is_running:
+            return StopAnswer(process_execution_id=process.process_execution_id, status=process.status, changed=False)
+        status = _STOP_STATUS[self.request.stop_type]
+        error = ProcessErrorInfo(
+            error_type=ProcessErrorType.CLIENT_STOP, message=self.request.reason or "stopped by a client"
+        )
+        edit = Edit(loaded.executions[process.process_execution_id], changes, now_ms)
+        close(edit, status, reason=self.request.reason, error=error)
+        return StopAnswer(process_execution_id=process.process_execution_id, status=status)
+
+
+@dataclass(frozen=True, slots=True)
+class SetAttributes(Event[DoneAnswer]):
+    """A client writes attributes of a running execution (semantics 6.5)."""
+
+    request: SetAttributesRequest
+
+    def select(self, selection: Selection) -> None:
+        select_target(selection, self.request)
+
+    def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> DoneAnswer:
+        execution = running_target(loaded, self.request)
+        edit = Edit(execution, changes, now_ms)
+        process_execution_id = execution.process.process_execution_id
+        try:
+            check_writes(execution.process.tables, self.request.write_tables)
+        except InvalidAnswer as error:
+            raise Refused(ErrorSubType.INVALID_REQUEST, str(error), process_execution_id) from error
+        write_rows(edit, self.request.write_tables)
+        write_local_attributes(edit, self.request.write_local_attributes)
+        return DoneAnswer(process_execution_id=process_execution_id)
+
+
+@dataclass(frozen=True, slots=True)
+class SkipTimer(Event[DoneAnswer]):
+    """A client completes a timer command before its time (semantics 3.6)."""
+
+    request: SkipTimerRequest
+
+    def select(self, selection: Selection) -> None:
+        select_target(selection, self.request)
+
+    def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> DoneAnswer:
+        request = self.request
+        execution = running_target(loaded, request)
+        process = execution.process
+        edit = Edit(execution, changes, now_ms)
+        skip = RememberedSkip(request.state_id, request.number, request.command_id, request.index)
+        state = execution.states.get(StateKey(process.process_execution_id, request.state_id, request.number))
+        index = timer_index(state, skip) if state is not None else None
+        if state is not None and index is not None:
+            complete_timer(edit, state, index, TimerStatus.SKIPPED)
+        elif request.remember and self._may_still_wait(process, state):
+            process.remembered_skips = (*process.remembered_skips, skip)
+            edit.touch_process()
+        else:
+            raise self._not_found(process)
+        return DoneAnswer(process_execution_id=process.process_execution_id)
+
+    def _may_still_wait(self, process: ProcessExecution, state: StateExecution | None) -> bool:
+        """Say whether the state execution has not come to its wait: not created, or in wait_until."""
+        if state is None:
+            return self.request.number > process.state_counters.get(self.request.state_id, 0)
+        return state.is_open and state.api is StateApi.WAIT_UNTIL
+
+    def _not_found(self, process: ProcessExecution) -> Refused:
+        request = self.request
+        name = f"command id {request.command_id!r}" if request.command_id else f"index {request.index or 0}"
+        return Refused(
+            ErrorSubType.TIMER_NOT_FOUND,
+            f"state execution {request.state_id}-{request.number} of process {request.process_id!r} does not wait for "
+            f"a timer command with {name}; use remember to skip it once it does",
+            process.process_execution_id,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateConfig(Event[DoneAnswer]):
+    """A client changes the worker URL or the timeout of a running execution; what is absent stays."""
+
+    request: UpdateConfigRequest
+
+    def select(self, selection: Selection) -> None:
+        select_target(selection, self.request)
+
+    def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> DoneAnswer:
+        execution = running_target(loaded, self.request)
+        process = execution.process
+        edit = Edit(execution, changes, now_ms)
+        if self.request.worker_url is not None:
+            process.worker_url = self.request.worker_url
+        if self.request.timeout_ms is not None:
+            _set_timeout(edit, self.request.timeout_ms)
+        edit.touch_process()
+        return DoneAnswer(process_execution_id=process.process_execution_id)
+
+
+def _set_timeout(edit: Edit, timeout_ms: int) -> None:
+    process = edit.process
+    key = TimerKey.of_timeout(process.process_execution_id)
+    if timeout_ms == 0:
+        process.timeout_at_ms = None
+        edit.changes.delete_timer(key)
+        return
+    process.timeout_at_ms = process.started_at_ms + timeout_ms
+    edit.changes.set_timer(Timer(key, process.timeout_at_ms, process.shard_id))

@@ -1,0 +1,69 @@
+"""How a process execution closes: one function for every way it can end (semantics 4.3, 9.6)."""
+
+from server_stub.core.edit import Edit
+from server_stub.core.model import StateExecution, json_text
+from xdb_sdk.protocol import Json, ProcessErrorInfo, ProcessStatus, StateOutput, StateStatus
+
+
+def close(
+    edit: Edit, status: ProcessStatus, *, reason: str | None = None, error: ProcessErrorInfo | None = None
+) -> None:
+    """Leave RUNNING: abort the open states, drop messages and timers, keep outputs, tell the waiters."""
+    process, changes = edit.process, edit.changes
+    process.status = status
+    process.closed_at_ms = edit.now_ms
+    process.reason = reason
+    process.error = error
+    process.remembered_skips = ()
+    edit.touch_process()
+    for state in edit.execution.open_states():
+        end_state(edit, state, StateStatus.ABORTED)
+    edit.execution.queues.clear()
+    drop_pending(edit)
+    changes.closed_processes[process.process_execution_id] = process
+
+
+def drop_pending(edit: Edit) -> None:
+    """Forget messages and timers that this very transaction was about to add to the closed execution."""
+    process_execution_id, changes = edit.process.process_execution_id, edit.changes
+    for message_key in [key for key in changes.new_messages if key[0] == process_execution_id]:
+        del changes.new_messages[message_key]
+    for message_key in [key for key in changes.claimed_messages if key[0] == process_execution_id]:
+        del changes.claimed_messages[message_key]
+    for timer_key in [key for key in changes.new_timers if key.process_execution_id == process_execution_id]:
+        del changes.new_timers[timer_key]
+        changes.deleted_timers.add(timer_key)
+
+
+def end_state(edit: Edit, state: StateExecution, status: StateStatus) -> None:
+    """Take a state execution out of the pending set."""
+    state.status = status
+    state.closed_at_ms = edit.now_ms
+    state.due_at_ms = None
+    state.wait = None
+    state.command_results = None
+    state.state_locals = {}
+    edit.touch_state(state)
+    edit.changes.ended_states[state.key] = state
+
+
+def close_if_nothing_is_left(edit: Edit) -> None:
+    """Complete the execution when a graceful completion was asked for and the pending set is empty."""
+    process = edit.process
+    if process.is_running and process.graceful_complete_requested and not edit.execution.open_states():
+        close(edit, ProcessStatus.COMPLETED)
+
+
+def add_output(edit: Edit, state: StateExecution | None, output: Json) -> None:
+    """Keep the output of a closing decision; null is no output (semantics 4.6)."""
+    if output is None:
+        return
+    if state is not None:
+        state.output = json_text(output)
+    entry = StateOutput(
+        state_id=state.state_id if state else None,
+        state_execution_id=state.key.state_execution_id if state else None,
+        output=output,
+    )
+    edit.process.outputs = (*edit.process.outputs, entry)
+    edit.touch_process()

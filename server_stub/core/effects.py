@@ -1,0 +1,113 @@
+"""What an answer of a worker changes besides its own result: attributes, messages, events (semantics 2.8, 3.2, 7.3)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from server_stub.core.edit import Edit
+from server_stub.core.model import (
+    LocalAttributeWrite,
+    QueuedMessage,
+    ReadSet,
+    RowKey,
+    RowRead,
+    RowWrite,
+    UserEvent,
+    json_text,
+)
+from server_stub.core.ports import Loaded
+from server_stub.core.refusals import InvalidAnswer
+from xdb_sdk.protocol import Effects, Json, Message, TableMapping, TableWrite
+
+
+def check_writes(tables: Sequence[TableMapping], writes: Iterable[TableWrite]) -> None:
+    """Refuse writes to a table the execution is not mapped to, and to the key of the row.
+
+    Raises:
+        InvalidAnswer: Names the table or column.
+    """
+    mapped = {mapping.table_name: mapping for mapping in tables}
+    for write in writes:
+        mapping = mapped.get(write.table_name)
+        if mapping is None:
+            raise InvalidAnswer(f"the process execution is not mapped to a row of table {write.table_name!r}")
+        for column in write.columns:
+            if column in mapping.primary_key:
+                raise InvalidAnswer(
+                    f"column {column!r} is the primary key of table {write.table_name!r} and cannot be written"
+                )
+
+
+def write_rows(edit: Edit, writes: Iterable[TableWrite]) -> None:
+    """Write columns of the execution's own rows; the key comes from the execution, never from the worker."""
+    rows = {mapping.table_name: RowKey.of(mapping) for mapping in edit.process.tables}
+    for write in writes:
+        if write.columns:
+            edit.changes.row_writes.append(RowWrite(rows[write.table_name], write.columns))
+
+
+def write_local_attributes(edit: Edit, values: Mapping[str, Json]) -> None:
+    """Write process-local attributes."""
+    process_execution_id = edit.process.process_execution_id
+    for name, value in values.items():
+        edit.changes.local_attribute_writes.append(LocalAttributeWrite(process_execution_id, name, json_text(value)))
+
+
+def publish(edit: Edit, messages: Iterable[Message]) -> int:
+    """Append messages to their queues, once for each message id, and return how many were new."""
+    process, execution = edit.process, edit.execution
+    published = 0
+    for message in messages:
+        if message.message_id is not None:
+            seen = (message.queue_name, message.message_id)
+            if seen in execution.known_message_ids:
+                continue
+            execution.known_message_ids.add(seen)
+        queued = QueuedMessage(
+            process_execution_id=process.process_execution_id,
+            queue_name=message.queue_name,
+            sequence_id=process.next_sequence_id,
+            message_id=message.message_id,
+            payload=message.payload,
+        )
+        process.next_sequence_id += 1
+        execution.queues.setdefault(message.queue_name, []).append(queued)
+        edit.changes.add_message(queued)
+        published += 1
+    if published:
+        edit.touch_process()
+    return published
+
+
+def apply_writes(edit: Edit, effects: Effects) -> None:
+    """Apply everything of an answer but its messages, whose place in the order is the caller's to choose."""
+    write_rows(edit, effects.write_tables)
+    write_local_attributes(edit, effects.write_local_attributes)
+    process_execution_id = edit.process.process_execution_id
+    for event in effects.recorded_events:
+        data = json_text(list(event.data))
+        edit.changes.user_events.append(UserEvent(process_execution_id, edit.now_ms, event.name, data))
+
+
+def has_changed(read_set: ReadSet | None, loaded: Loaded, edit: Edit) -> bool:
+    """Say whether anything a locking call was given has changed since, be it in this transaction (semantics 5.4)."""
+    if read_set is None:
+        return False
+    for read, seen in read_set.rows:
+        if loaded.rows.get(read) != seen or _is_written(read, edit):
+            return True
+    return any(
+        _current_local(read_set.process_execution_id, name, loaded, edit) != seen
+        for name, seen in read_set.local_attributes.items()
+    )
+
+
+def _is_written(read: RowRead, edit: Edit) -> bool:
+    return any(
+        write.row == read.row and not write.columns.keys().isdisjoint(read.columns) for write in edit.changes.row_writes
+    )
+
+
+def _current_local(process_execution_id: str, name: str, loaded: Loaded, edit: Edit) -> str | None:
+    for write in reversed(edit.changes.local_attribute_writes):
+        if write.process_execution_id == process_execution_id and write.name == name:
+            return write.value
+    return loaded.local_attributes.get(process_execution_id, {}).get(name)
