@@ -27,7 +27,7 @@ from server_stub.core.model import (
     StateExecution,
 )
 from server_stub.core.outcomes import CallFailure, FailureKind, StateAnswered, Verdict
-from server_stub.core.ports import Loaded, Needs, Selection
+from server_stub.core.ports import Loaded, Needs, RowReadFailed, RowWriteFailed, Selection
 from server_stub.core.refusals import InvalidAnswer, Refused
 from server_stub.core.states import fail_attempt, register_wait, settle_waits
 from server_stub.core.waits import check_commands, most_messages
@@ -63,6 +63,11 @@ class CallReturned(Event[Verdict]):
                 need_messages(needs, execution, queue_name, count)
         else:
             need_queues_of_decision(needs, execution, answer.state_decision)
+
+    def on_row_error(self, error: RowWriteFailed | RowReadFailed) -> Event[Verdict]:
+        kind = FailureKind.DATABASE_WRITE if isinstance(error, RowWriteFailed) else FailureKind.DATABASE_READ
+        sub_type = f"APP_{kind.value}_ERROR"
+        return CallReturned(self.key, CallFailure(kind, sub_type, str(error), database_error=error.error))
 
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> Verdict:
         execution = loaded.executions.get(self.key.state.process_execution_id)

@@ -17,7 +17,7 @@ from server_stub.core.model import (
     ProcessKey,
     ReadSet,
 )
-from server_stub.core.ports import Loaded, Needs, Selection
+from server_stub.core.ports import Loaded, Needs, RowReadFailed, RowWriteFailed, Selection
 from server_stub.core.refusals import Refused, process_not_found
 from xdb_sdk.protocol import (
     ErrorSubType,
@@ -39,6 +39,10 @@ class Event(ABC, Generic[ResultT]):
     def add_needs(self, loaded: Loaded, needs: Needs) -> None:
         """Name what else to load. The messages that open waits can take are asked for in any case."""
         return
+
+    def on_row_error(self, error: RowWriteFailed | RowReadFailed) -> "Event[ResultT] | None":
+        """Give the event to apply instead when the user's database refuses the row; None to tell the caller."""
+        return None
 
     @abstractmethod
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> ResultT:

@@ -1,6 +1,37 @@
-"""What a caller of the service is told when an operation is not carried out."""
+"""What a caller of the service is told when an operation is not carried out (semantics 1.7, 5.5)."""
 
-from xdb_sdk.protocol import ErrorBody
+from server_stub.core.outcomes import CallFailure, FailureKind
+from server_stub.core.ports import ConcurrentStart, RowReadFailed, RowWriteFailed, StoreError, StoreUnavailable
+from server_stub.core.refusals import Refused
+from xdb_sdk.protocol import ErrorBody, ErrorSubType
+
+UNAVAILABLE_RETRY_AFTER_S = 1.0
+
+_STATUS = {
+    ErrorSubType.INVALID_REQUEST: 400,
+    ErrorSubType.PROCESS_NOT_FOUND: 404,
+    ErrorSubType.STATE_EXECUTION_NOT_FOUND: 404,
+    ErrorSubType.TIMER_NOT_FOUND: 404,
+    ErrorSubType.PROCESS_ALREADY_STARTED: 409,
+    ErrorSubType.PROCESS_NOT_RUNNING: 409,
+    ErrorSubType.LOCK_NOT_ACQUIRED: 423,
+    ErrorSubType.WORKER_EXECUTION_ERROR: 424,
+    ErrorSubType.WORKER_TIMEOUT: 424,
+    ErrorSubType.WORKER_UNREACHABLE: 424,
+    ErrorSubType.INVALID_WORKER_RESPONSE: 424,
+    ErrorSubType.APP_DATABASE_READ_ERROR: 424,
+    ErrorSubType.APP_DATABASE_WRITE_ERROR: 424,
+}
+
+_SUB_TYPE_OF_FAILURE = {
+    FailureKind.WORKER_ERROR: ErrorSubType.WORKER_EXECUTION_ERROR,
+    FailureKind.UNREACHABLE: ErrorSubType.WORKER_UNREACHABLE,
+    FailureKind.TIMEOUT: ErrorSubType.WORKER_TIMEOUT,
+    FailureKind.INVALID_RESPONSE: ErrorSubType.INVALID_WORKER_RESPONSE,
+    FailureKind.DATABASE_READ: ErrorSubType.APP_DATABASE_READ_ERROR,
+    FailureKind.DATABASE_WRITE: ErrorSubType.APP_DATABASE_WRITE_ERROR,
+    FailureKind.READ_SET_CHANGED: ErrorSubType.LOCK_NOT_ACQUIRED,
+}
 
 
 class ServiceError(Exception):
@@ -10,3 +41,62 @@ class ServiceError(Exception):
         self.status = status
         self.body = body
         super().__init__(f"{status} {body.error_sub_type}: {body.details}")
+
+
+def refusal(sub_type: ErrorSubType, details: str, process_execution_id: str | None = None) -> ServiceError:
+    """Give the answer to a request that is refused."""
+    body = ErrorBody(error_sub_type=sub_type, details=details, process_execution_id=process_execution_id)
+    return ServiceError(_STATUS[sub_type], body)
+
+
+def of_refused(refused: Refused) -> ServiceError:
+    """Give the answer to a request that the rules refuse."""
+    return refusal(refused.sub_type, refused.details, refused.process_execution_id)
+
+
+def of_store_error(error: StoreError) -> ServiceError:
+    """Give the answer when the database, the user's or the server's, did not do what it was asked.
+
+    Raises:
+        StoreError: `error` itself, when it is the server's own fault.
+    """
+    match error:
+        case RowWriteFailed():
+            return _of_row_error(ErrorSubType.APP_DATABASE_WRITE_ERROR, error)
+        case RowReadFailed():
+            return _of_row_error(ErrorSubType.APP_DATABASE_READ_ERROR, error)
+        case StoreUnavailable() | ConcurrentStart():
+            body = ErrorBody(
+                error_sub_type=ErrorSubType.UNAVAILABLE,
+                details="the database is unavailable or busy; nothing was changed, try again",
+                retry_after_s=UNAVAILABLE_RETRY_AFTER_S,
+            )
+            return ServiceError(503, body)
+        case _:
+            raise error
+
+
+def _of_row_error(sub_type: ErrorSubType, error: RowWriteFailed | RowReadFailed) -> ServiceError:
+    cause = error.error
+    body = ErrorBody(
+        error_sub_type=sub_type,
+        details=f"{cause.kind}: {cause.message}" + (f" (code {cause.code})" if cause.code else ""),
+        app_error_type=cause.kind,
+        app_database_table=cause.table_name,
+    )
+    return ServiceError(424, body)
+
+
+def of_call_failure(failure: CallFailure, process_execution_id: str) -> ServiceError:
+    """Give the answer to an RPC whose call failed."""
+    sub_type = _SUB_TYPE_OF_FAILURE[failure.kind]
+    database_error = failure.database_error
+    body = ErrorBody(
+        error_sub_type=sub_type,
+        details=failure.details,
+        process_execution_id=process_execution_id,
+        app_error_type=failure.error_type,
+        worker_error_status=failure.http_status or None,
+        app_database_table=database_error.table_name if database_error else None,
+    )
+    return ServiceError(_STATUS[sub_type], body)

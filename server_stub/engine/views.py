@@ -1,0 +1,122 @@
+"""How executions are shown to clients (semantics 4.7, 6.2, 6.4)."""
+
+from collections.abc import Mapping, Sequence
+
+from pydantic_core import from_json
+
+from server_stub.core.model import ProcessExecution, StateExecution
+from xdb_sdk.protocol import (
+    DescribeAnswer,
+    ProcessSummary,
+    QueueCommandInfo,
+    QueueCommandStatus,
+    StateExecutionInfo,
+    StateStatus,
+    TimerCommandInfo,
+    WaitForCompletionAnswer,
+    WaitForStateAnswer,
+)
+
+
+def process_summary(process: ProcessExecution) -> ProcessSummary:
+    """Show an execution in a list."""
+    return ProcessSummary(
+        namespace=process.namespace,
+        process_id=process.process_id,
+        process_execution_id=process.process_execution_id,
+        process_type=process.process_type,
+        status=process.status,
+        is_current=process.is_current,
+        started_at_ms=process.started_at_ms,
+        closed_at_ms=process.closed_at_ms,
+    )
+
+
+def describe_answer(
+    process: ProcessExecution, states: Sequence[StateExecution], queue_sizes: Mapping[str, int] | None
+) -> DescribeAnswer:
+    """Show an execution in full."""
+    return DescribeAnswer(
+        **dict(process_summary(process)),
+        worker_url=process.worker_url,
+        object_id=process.object_id,
+        table_name=process.tables[0].table_name if process.tables else None,
+        timeout_at_ms=process.timeout_at_ms,
+        graceful_complete_requested=process.graceful_complete_requested,
+        reason=process.reason,
+        error=process.error,
+        outputs=process.outputs,
+        states=tuple(_state_info(state) for state in states),
+        queue_sizes=queue_sizes,
+    )
+
+
+def _state_info(state: StateExecution) -> StateExecutionInfo:
+    return StateExecutionInfo(
+        state_id=state.state_id,
+        number=state.number,
+        status=state.status,
+        wait_until_status=state.wait_until_status,
+        execute_status=state.execute_status,
+        attempt=state.attempt,
+        created_at_ms=state.created_at_ms,
+        closed_at_ms=state.closed_at_ms,
+        next_attempt_at_ms=state.due_at_ms,
+        last_failure=state.last_failure,
+        timers=_timer_infos(state),
+        queue_commands=_queue_command_infos(state),
+    )
+
+
+def _timer_infos(state: StateExecution) -> tuple[TimerCommandInfo, ...]:
+    wait = state.wait
+    if wait is None:
+        return ()
+    return tuple(
+        TimerCommandInfo(command_id=timer.command_id, fire_at_ms=timer.fire_at_ms or 0, status=status)
+        for timer, status in zip(wait.commands.timer_commands, wait.timer_statuses, strict=True)
+    )
+
+
+def _queue_command_infos(state: StateExecution) -> tuple[QueueCommandInfo, ...]:
+    wait = state.wait
+    if wait is None:
+        return ()
+    return tuple(
+        QueueCommandInfo(
+            command_id=command.command_id,
+            queue_name=command.queue_name,
+            status=QueueCommandStatus.WAITING if messages is None else QueueCommandStatus.RECEIVED,
+            received=len(messages or ()),
+        )
+        for command, messages in zip(wait.commands.internal_queue_commands, wait.received, strict=True)
+    )
+
+
+def wait_answer(process: ProcessExecution, *, server_stopping: bool) -> WaitForCompletionAnswer:
+    """Answer a wait for completion: closed, out of time, or cut short by the end of this server."""
+    return WaitForCompletionAnswer(
+        process_execution_id=process.process_execution_id,
+        timeout=process.is_running and not server_stopping,
+        server_stopping=process.is_running and server_stopping,
+        status=process.status,
+        outputs=process.outputs,
+        reason=process.reason,
+        error=process.error,
+    )
+
+
+def state_answer(
+    process: ProcessExecution, state: StateExecution | None, *, server_stopping: bool
+) -> WaitForStateAnswer:
+    """Answer a wait for a state execution; without one in a closed process there is no state status."""
+    goes_on = process.is_running and (state is None or state.status is StateStatus.RUNNING)
+    return WaitForStateAnswer(
+        process_execution_id=process.process_execution_id,
+        timeout=goes_on and not server_stopping,
+        server_stopping=goes_on and server_stopping,
+        process_status=process.status,
+        state_execution_id=state.key.state_execution_id if state else None,
+        state_status=state.status if state else None,
+        output=from_json(state.output) if state is not None and state.output is not None else None,
+    )
