@@ -18,6 +18,7 @@ from xdb_sdk._errors import DecodeError, EncodeError, InvalidArgumentError
 from xdb_sdk.protocol import ColumnValue, Json
 
 _UNEXPECTED = re.compile(r"Expected `(.+?)`.*?(?:field_name='(\w+)'|input_type)", re.DOTALL)
+_MAX_INTEGER_BITS = 13_288  # 4000 digits; JSON parsers refuse to read more than 4300
 _TO_URL_SAFE = str.maketrans("+/", "-_")
 
 
@@ -146,32 +147,27 @@ def _written(codec: TypeCodec, value: Any, where: str) -> Json:
         return codec.serializer.to_python(value, mode="json", by_alias=True, warnings="error")
     except ValidationError as error:
         raise EncodeError(where, *_first_problem(error, value)) from error
-    except PydanticSerializationError as error:
+    except (ValueError, TypeError, RecursionError) as error:  # pydantic's own errors are of the first kind
         raise EncodeError(where, *_unwritable(error, value)) from error
-    except RecursionError as error:
-        raise EncodeError(where, "", TOO_DEEP) from error
-    except (ValueError, TypeError) as error:  # a circle, bytes in a model that are no text, or a user's own serializer
-        raise EncodeError(where, _path(_unwritable_part(value)), _reason(error)) from error
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return (
+def _unwritable(error: Exception, value: Any) -> tuple[str, str]:
+    """Find path and reason of a failed serialization, whose text has no path and may quote the user's value."""
+    text = str(error)
+    if isinstance(error, RecursionError) or "Circular reference" in text:
+        return "", TOO_DEEP
+    unexpected = _UNEXPECTED.search(text)
+    if unexpected is not None:
+        expected, field = unexpected.groups()
+        return field or "", f"the value is not of the declared type {expected}; a model was changed without validation"
+
+    path = _path(_unwritable_part(value))
+    if isinstance(error, UnicodeDecodeError) or "invalid utf-8" in text:
+        return path, (
             "bytes that are not UTF-8 text cannot be stored in this model; "
             "set ser_json_bytes and val_json_bytes to 'base64' in its model_config"
         )
-    if "Circular reference" in str(error):
-        return TOO_DEEP
-    return f"cannot be written as JSON: {error}"
-
-
-def _unwritable(error: PydanticSerializationError, value: Any) -> tuple[str, str]:
-    """Find path and reason of a failed serialization, whose text has no path and quotes the user's value."""
-    unexpected = _UNEXPECTED.search(str(error))
-    if unexpected is None:
-        return _path(_unwritable_part(value)), _reason(error)
-    expected, field = unexpected.groups()
-    return field or "", f"the value is not of the declared type {expected}; a model was changed without validation"
+    return path, f"cannot be written as JSON: {error}"
 
 
 def _unwritable_part(value: Any, depth: int = 0) -> tuple[str | int, ...]:
@@ -216,12 +212,21 @@ def _check_storable(data: Json, path: tuple[str | int, ...], where: str) -> None
         if len(path) >= MAX_DEPTH:
             raise EncodeError(where, _path(path[:3]), TOO_DEEP)
         for label, child in data.items() if kind is dict else enumerate(data):
-            problem = _text_problem(label) if isinstance(label, str) else None
+            problem = _key_problem(label) if isinstance(label, str) else None
             if problem is not None:
                 raise EncodeError(where, _path((*path, label)), f"in a key: {problem}")
             _check_storable(child, (*path, label), where)
-    elif data is not None and kind is not bool and kind is not int:
+    elif kind is int:
+        if data.bit_length() > _MAX_INTEGER_BITS:
+            raise EncodeError(where, _path(path), "an integer of more than 4000 digits cannot be stored; use bytes")
+    elif data is not None and kind is not bool:
         raise EncodeError(where, _path(path), f"a serializer gave {kind.__name__}, which is not JSON")
+
+
+def _key_problem(key: str) -> str | None:
+    if "\ufffd" in key:  # pydantic puts it for a surrogate, in keys only
+        return "a lone surrogate or the replacement character U+FFFD cannot be stored; repair the text"
+    return _text_problem(key)
 
 
 def _text_problem(text: str) -> str | None:
@@ -302,9 +307,10 @@ def _located(location: tuple[str | int, ...], value: Any, is_missing: bool) -> I
     for position, label in enumerate(location):
         if is_missing and position == len(location) - 1:
             yield label
-        for name, child in _children(value):
-            if str(name) == str(label):
-                yield label
+        for index, (name, child) in enumerate(_children(value)):
+            # Fields of a named tuple are located by name or by index, which depends on the version of pydantic.
+            if str(name) == str(label) or (index == label and isinstance(value, tuple)):
+                yield name if isinstance(value, tuple) else label
                 value = child
                 break
 

@@ -147,13 +147,13 @@ def _schema_of(type_hint: Any) -> _Node:
     if is_open:
         raise UnsupportedTypeError(f"{_name(type_hint)} has an open type variable; write the concrete type")
     try:
-        return TypeAdapter[Any](type_hint).core_schema
-    except PydanticUndefinedAnnotation as error:
-        raise UnsupportedTypeError(
-            f"{_name(type_hint)} refers to {error.name!r}, which is not defined where it is used; "
-            "import it, or call model_rebuild() once it exists"
-        ) from error
-    except PydanticUserError as error:
+        return {**TypeAdapter[Any](type_hint).core_schema}  # unpacking shows whether the schema is complete
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        if isinstance(error, PydanticUndefinedAnnotation) or error.code == "class-not-fully-defined":
+            raise UnsupportedTypeError(
+                f"{_name(type_hint)} refers to a name that is not defined where it is used; "
+                "import it, or call model_rebuild() once it exists"
+            ) from error
         reason = str(error).partition("\n")[0]
         raise UnsupportedTypeError(
             f"{_name(type_hint)} cannot be stored: {reason} Declare a pydantic model, a dataclass or a standard type"
@@ -266,7 +266,7 @@ def _key_problems(keys: _Node, definitions: Mapping[str, _Node], in_model: bool)
     if keys["type"] == "any":
         return
     if any(node["type"] in ("nullable", "union", "tagged-union") for node, _ in _nodes(keys)) or (
-        _scalar_kind(keys, definitions) is None
+        _scalar_kind(keys, definitions) in (None, "float")
     ):
         yield (
             "dictionary keys must be of one type that has a text form (str, int, bool, Decimal, UUID, date, datetime, "
@@ -313,6 +313,8 @@ def _adjust(node: Any, is_checking: bool) -> Any:
     kind = node.get("type")
     if not isinstance(kind, str):
         return {key: _adjust(value, is_checking) for key, value in node.items()}
+    if kind == "model" and is_checking:
+        return {key: node[key] for key in ("cls", "ref") if key in node} | {"type": "is-instance"}
     if _is_owned_by_pydantic(node):
         return node
     if kind == "dict":
@@ -333,9 +335,10 @@ def _adjusted_keys(keys: _Node) -> _Node:
 
 def _number_key(key: Any) -> Any:
     """Turn the text of a number or truth value back into it."""
-    if not isinstance(key, str):
-        return key
-    return {"true": True, "false": False}[key] if key in ("true", "false") else int(key)
+    if key in ("true", "false"):
+        return key == "true"
+    is_number = isinstance(key, str) and key.removeprefix("-").isdecimal()
+    return int(key) if is_number else key
 
 
 def _checked(node: _Node) -> _Node:
