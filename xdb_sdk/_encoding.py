@@ -156,12 +156,14 @@ def _unwritable(error: Exception, value: Any) -> tuple[str, str]:
     text = str(error)
     if isinstance(error, RecursionError) or "Circular reference" in text:
         return "", TOO_DEEP
+    part = _unwritable_part(value) or ()
     unexpected = _UNEXPECTED.search(text)
     if unexpected is not None:
         expected, field = unexpected.groups()
-        return field or "", f"the value is not of the declared type {expected}; a model was changed without validation"
+        path = _path((*part, field) if field else part)
+        return path, f"the value is not of the declared type {expected}; a model was changed without validation"
 
-    path = _path(_unwritable_part(value))
+    path = _path(part)
     if isinstance(error, UnicodeDecodeError) or "invalid utf-8" in text:
         return path, (
             "bytes that are not UTF-8 text cannot be stored in this model; "
@@ -170,16 +172,21 @@ def _unwritable(error: Exception, value: Any) -> tuple[str, str]:
     return path, f"cannot be written as JSON: {error}"
 
 
-def _unwritable_part(value: Any, depth: int = 0) -> tuple[str | int, ...]:
-    """Find the innermost part of a value that cannot be written."""
-    if depth >= MAX_DEPTH:
+def _unwritable_part(value: Any, depth: int = 0) -> tuple[str | int, ...] | None:
+    """Find the innermost part of a value that cannot be written by itself."""
+    if depth < MAX_DEPTH:
+        for label, child in _children(value):
+            part = _unwritable_part(child, depth + 1)
+            if part is not None:
+                return (label, *part)
+    try:
+        if isinstance(value, BaseModel):
+            value.model_dump(mode="json", warnings="error")
+        else:
+            to_jsonable_python(value)
+    except (ValueError, TypeError, RecursionError):
         return ()
-    for label, child in _children(value):
-        try:
-            to_jsonable_python(child)
-        except (ValueError, TypeError, RecursionError):
-            return (label, *_unwritable_part(child, depth + 1))
-    return ()
+    return None
 
 
 def _children(value: Any) -> Iterator[tuple[str | int, Any]]:
@@ -189,8 +196,8 @@ def _children(value: Any) -> Iterator[tuple[str | int, Any]]:
         yield from ((name, child) for name, child in value if name not in excluded)
     elif is_dataclass(value) and not isinstance(value, type):
         yield from ((field.name, getattr(value, field.name)) for field in fields(value))
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        yield from zip(value._fields, value, strict=True)
+    elif isinstance(value, tuple) and (as_dict := getattr(value, "_asdict", None)):
+        yield from as_dict().items()
     elif isinstance(value, Mapping):
         yield from ((str(key), child) for key, child in value.items())
     elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
@@ -251,7 +258,7 @@ def _check_comes_back(value: Any, read: Any, path: tuple[str | int, ...], where:
             f"{type(value).__name__} would be read back as {type(read).__name__}; "
             f"declare {type(value).__name__}, or tell the members of the union apart by a discriminator",
         )
-    if isinstance(value, set | frozenset):
+    if isinstance(value, set | frozenset) and isinstance(read, set | frozenset):
         if {type(item) for item in value} != {type(item) for item in read}:
             raise EncodeError(where, _path(path), "items would be read back as another type; declare one type of item")
         return

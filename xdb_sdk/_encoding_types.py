@@ -141,10 +141,7 @@ def _build_codec(type_hint: Any) -> TypeCodec:
 def _schema_of(type_hint: Any) -> _Node:
     if isinstance(type_hint, str):
         raise UnsupportedTypeError(f"{type_hint!r} is a string, not a type; resolve it with typing.get_type_hints")
-    is_open = isinstance(type_hint, TypeVar) or (
-        not isinstance(type_hint, type) and bool(getattr(type_hint, "__parameters__", ()))
-    )
-    if is_open:
+    if _is_open(type_hint):
         raise UnsupportedTypeError(f"{_name(type_hint)} has an open type variable; write the concrete type")
     try:
         return {**TypeAdapter[Any](type_hint).core_schema}  # unpacking shows whether the schema is complete
@@ -160,6 +157,13 @@ def _schema_of(type_hint: Any) -> _Node:
         ) from error
     except Exception as error:  # a type hint may run any code of its own while its schema is made
         raise UnsupportedTypeError(f"{_name(type_hint)} cannot be stored: {error!r}") from error
+
+
+def _is_open(type_hint: Any) -> bool:
+    """Whether a type variable is left in a type; a bare generic class stands for the class with Any."""
+    if isinstance(type_hint, TypeVar):
+        return True
+    return not isinstance(type_hint, type) and bool(getattr(type_hint, "__parameters__", ()))
 
 
 def _name(type_hint: Any) -> str:
@@ -370,7 +374,7 @@ def _walk_plain(value: Any, path: tuple[str | int, ...]) -> None:
     if value is None or type(value) in (str, int, float, bool) or isinstance(value, BaseModel):
         return
     if len(path) >= MAX_DEPTH:
-        raise PydanticCustomError("depth", TOO_DEEP)
+        raise PydanticCustomError("depth", "{reason}", {"reason": TOO_DEEP})
     if type(value) is list:
         for index, item in enumerate(value):
             _walk_plain(item, (*path, index))
@@ -378,8 +382,8 @@ def _walk_plain(value: Any, path: tuple[str | int, ...]) -> None:
         for key, item in value.items():
             if type(key) is not str:
                 reason = f"a key is of type {type(key).__name__}, not str; declare the type of the keys"
-                raise PydanticCustomError("key", reason, {"path": path})
+                raise PydanticCustomError("key", "{reason}", {"reason": reason, "path": path})
             _walk_plain(item, (*path, key))
     else:
         reason = f"{type(value).__name__} is not plain JSON; declare its type in the place of Any"
-        raise PydanticCustomError("plain", reason, {"path": path})
+        raise PydanticCustomError("plain", "{reason}", {"reason": reason, "path": path})

@@ -254,6 +254,13 @@ REFUSED: list[tuple[str, Any, Any, str, str]] = [
     ("wrong_key", {"x": 1}, dict[int, int], "x", "valid integer, not str"),
     ("unknown_key", {"email": "a", "phone": 1}, Form, "phone", "not permitted"),
     ("missing_key", {}, Form, "email", "required"),
+    (
+        "changed_inner_model",
+        Order(items=[Item(), Item().model_copy(update={"price": "x"})]),
+        Order,
+        "items[1].price",
+        "declared type float",
+    ),
     ("changed_model", Item().model_copy(update={"price": "x"}), Item, "price", "declared type float"),
     ("huge_integer", [10**5000], list[int], "[0]", "4000 digits"),
     ("nan", float("nan"), float, "", "NaN cannot be stored; use None or a Decimal"),
