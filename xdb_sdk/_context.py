@@ -1,0 +1,103 @@
+"""Who is called, for which attempt, and until when."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from xdb_sdk._definition import ProcessDefinition
+from xdb_sdk._injected import Injected
+from xdb_sdk.protocol import CallContext, DatabaseErrorInfo, RecoverFrom
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessContext(Injected):
+    """What a call is told about itself. Instants are aware, in UTC.
+
+    Attributes:
+        namespace: Where the process id is unique.
+        process_id: The caller's id of the process.
+        process_execution_id: This run of it.
+        process_type: The name under which the class is registered.
+        object_id: Primary key of the mapped row, of its declared type; None without a table.
+        process_started_at: When the execution started.
+        state_execution_id: `<state id>-<number>`; None in an RPC.
+        attempt: From 1, for this method of this state execution; None in an RPC.
+        first_attempt_at: When attempt 1 began; None in an RPC.
+        recover_from: The exhausted state execution that this one stands in for, if it does.
+        idempotency_key: The same for all attempts of this method of this state execution; None in an RPC.
+        last_database_error: What the user's database said to the read or write of the attempt before, if it failed so.
+
+    Source: semantics 2.4.
+    """
+
+    namespace: str
+    process_id: str
+    process_execution_id: str
+    process_type: str
+    object_id: Any
+    process_started_at: datetime
+    state_execution_id: str | None
+    attempt: int | None
+    first_attempt_at: datetime | None
+    recover_from: RecoverFrom | None
+    idempotency_key: str | None
+    last_database_error: DatabaseErrorInfo | None
+    _remaining: Callable[[], timedelta]
+    _is_stopped: Callable[[], bool]
+
+    @property
+    def deadline(self) -> timedelta:
+        """Time left until the server gives the call up; negative after that. Ask again for the time left then."""
+        return self._remaining()
+
+    def is_stopped(self) -> bool:
+        """Say whether the result is not wanted any more: the process was closed, or the worker stops. Best effort."""
+        return self._is_stopped()
+
+    @staticmethod
+    def from_wire(
+        call: CallContext,
+        definition: ProcessDefinition,
+        *,
+        remaining: Callable[[], timedelta],
+        is_stopped: Callable[[], bool],
+    ) -> "ProcessContext":
+        """Decode the wire form.
+
+        Args:
+            call: As the server sent it.
+            definition: The process.
+            remaining: Tells the time left of the call.
+            is_stopped: Tells whether the call was given up.
+
+        Raises:
+            DecodeError: The object id does not fit the declared type of the primary key.
+        """
+        return ProcessContext(
+            namespace=call.namespace,
+            process_id=call.process_id,
+            process_execution_id=call.process_execution_id,
+            process_type=call.process_type,
+            object_id=_object_id(call, definition),
+            process_started_at=_instant(call.process_started_at_ms),
+            state_execution_id=call.state_execution_id,
+            attempt=call.attempt,
+            first_attempt_at=None if call.first_attempt_at_ms is None else _instant(call.first_attempt_at_ms),
+            recover_from=call.recover_from,
+            idempotency_key=call.idempotency_key,
+            last_database_error=call.last_database_error,
+            _remaining=remaining,
+            _is_stopped=is_stopped,
+        )
+
+
+def _object_id(call: CallContext, definition: ProcessDefinition) -> Any:
+    if definition.table is None or call.object_id is None:
+        return call.object_id
+    where = f"object id of {definition.process_type}"
+    return definition.encoder.decode_column(call.object_id, definition.table.primary_key_type, where)
+
+
+def _instant(epoch_ms: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=epoch_ms)
