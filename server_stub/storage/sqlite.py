@@ -1,0 +1,569 @@
+"""The store on SQLite: one file, the standard driver, one writer thread and one reader thread, one hop a batch.
+
+Transactions take the write lock when they begin and are thus serial. The file is one server's alone: it holds a lock on
+a side file, which the operating system releases however the server ends. The application's own SQL is welcome beside.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Concatenate, Final, ParamSpec, TypeVar
+
+from sqlalchemy.dialects import sqlite as sqlite_dialect
+from sqlalchemy.engine import make_url
+
+from server_stub.core.changes import Changes
+from server_stub.core.model import (
+    Call,
+    CallKey,
+    Execution,
+    LocalAttributeRead,
+    ProcessExecution,
+    ProcessKey,
+    QueuedMessage,
+    RowRead,
+    StateExecution,
+    Timer,
+    TimerKey,
+    call_of,
+)
+from server_stub.core.ports import (
+    CallReads,
+    ConcurrentStart,
+    Loaded,
+    Needs,
+    RowWriteFailed,
+    Selection,
+    StoreError,
+    StoreUnavailable,
+    TableColumns,
+    Work,
+)
+from server_stub.storage import schema
+from server_stub.storage import sqlite_statements as sql
+from server_stub.storage.codec import (
+    STATE_COLUMNS,
+    Row,
+    UnreadableRow,
+    message_of,
+    message_row,
+    process_changing,
+    process_fixed,
+    process_of,
+    state_changing,
+    state_fixed,
+    state_of,
+)
+from server_stub.storage.sqlite_errors import database_error, is_unavailable
+from server_stub.storage.sqlite_user_tables import UserTables
+from xdb_sdk.protocol import ListRequest
+
+logger = logging.getLogger(__name__)
+
+MEMORY: Final = ":memory:"
+_LOCK_SUFFIX: Final = ".xdb-lock"
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class Synchronous(StrEnum):
+    """When SQLite waits for the disk. NORMAL may lose the last commits when the machine, not the server, goes down."""
+
+    FULL = "FULL"
+    NORMAL = "NORMAL"
+    OFF = "OFF"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteOptions:
+    """How a database file is opened.
+
+    `busy_timeout` is how long a transaction waits for a lock that the application holds before it is refused as
+    unavailable. `install_schema` creates the system tables in a database that has none.
+    """
+
+    synchronous: Synchronous = Synchronous.FULL
+    busy_timeout: timedelta = timedelta(seconds=5)
+    foreign_keys: bool = True
+    install_schema: bool = True
+
+
+class DatabaseInUse(StoreError):
+    """Another server has the file open."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(
+            f"another xdb server uses the database file {path}; stop it first, or give this one its own file "
+            "(several servers need PostgreSQL or MySQL/MariaDB)"
+        )
+
+
+def database_path(location: str | Path) -> str:
+    """Give the absolute path, or `MEMORY`, that a path or a `sqlite:` URL names.
+
+    Raises:
+        ValueError: The URL names another kind of database.
+    """
+    name = str(location)
+    if name.startswith("sqlite:"):
+        name = make_url(name).database or MEMORY
+    elif "://" in name:
+        raise ValueError(f"{name.partition('://')[0]}:// is not a SQLite URL; use a path or sqlite:///path")
+    return name if name == MEMORY else str(Path(name).expanduser().resolve())
+
+
+class SqliteStore:
+    """A `Store` on one SQLite file, or in memory for tests."""
+
+    def __init__(self, path: str, options: SqliteOptions) -> None:
+        self.path = path
+        self._lock = None if path == MEMORY else _take_file(path)
+        try:
+            self._writer = _connect(path, options)
+        except BaseException:
+            self._release_file()
+            raise
+        try:
+            _prepare_schema(self._writer, install=options.install_schema)
+            self._reader = self._writer if path == MEMORY else _connect(path, options)
+        except BaseException:
+            self._writer.close()
+            self._release_file()
+            raise
+        self._writer_thread = ThreadPoolExecutor(1, thread_name_prefix="xdb-sqlite-writer")
+        self._reader_thread = (
+            self._writer_thread if path == MEMORY else ThreadPoolExecutor(1, thread_name_prefix="xdb-sqlite-reader")
+        )
+        self._written_tables = UserTables(self._writer)
+        self._read_tables = self._written_tables if path == MEMORY else UserTables(self._reader)
+        self._unreadable: set[object] = set()
+
+    @classmethod
+    def open(cls, location: str | Path, options: SqliteOptions | None = None) -> "SqliteStore":
+        """Open a database, and create its system tables when it has none.
+
+        Args:
+            location: A path, a URL `sqlite:///path`, or ":memory:".
+            options: See `SqliteOptions`.
+
+        Raises:
+            DatabaseInUse: Another server has the file open.
+            SchemaError: The system tables do not fit this server.
+            StoreUnavailable: The file cannot be opened, or is no database.
+        """
+        with _translated_errors():
+            return cls(database_path(location), options or SqliteOptions())
+
+    async def close(self) -> None:
+        """Finish the transaction in progress and release the database. Calling it twice is harmless."""
+        loop = asyncio.get_running_loop()
+        if self._reader is not self._writer:
+            await loop.run_in_executor(self._reader_thread, self._reader.close)
+            self._reader_thread.shutdown()
+        await loop.run_in_executor(self._writer_thread, self._writer.close)
+        self._writer_thread.shutdown()
+        self._release_file()
+
+    def _release_file(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+    # --- transactions ---
+
+    async def transact(self, work: Work) -> Changes:
+        """Run `work` in one transaction; see `Store.transact`."""
+        return await asyncio.get_running_loop().run_in_executor(self._writer_thread, self._transact, work)
+
+    def _transact(self, work: Work) -> Changes:
+        try:
+            with _transaction(self._writer, "BEGIN IMMEDIATE"), self._written_tables.transaction():
+                loaded = self._load(work.selection())
+                self._load_needs(loaded, work.needs(loaded))
+                changes = work.decide(loaded)
+                self._write(changes)
+        except sqlite3.IntegrityError as error:
+            # The commit itself: a deferred constraint of the user's, which does not say of which row.
+            if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+                raise RowWriteFailed(None, database_error(error, "WRITE", None)) from error
+            raise
+        return changes
+
+    def _load(self, selection: Selection) -> Loaded:
+        execute = self._writer.execute
+        loaded = Loaded()
+        rows = []
+        for key in selection.process_keys:
+            row = execute(sql.FIND_CURRENT, key).fetchone()
+            if row is not None:
+                rows.append(row)
+                loaded.current[key] = row[0]
+        others = sorted(selection.execution_ids.difference(loaded.current.values()))
+        for ids in sql.in_lists(others):
+            rows += execute(sql.FIND_EXECUTIONS[len(ids)], ids)
+        for row in rows:
+            process = process_of(row)
+            loaded.executions[process.process_execution_id] = Execution(process, {})
+        running = [id_ for id_, execution in loaded.executions.items() if execution.process.is_running]
+        for ids in sql.in_lists(running):
+            for row in execute(sql.FIND_OPEN_STATES[len(ids)], ids):
+                state = state_of(row)
+                loaded.executions[state.process_execution_id].states[state.key] = state
+        return loaded
+
+    def _load_needs(self, loaded: Loaded, needs: Needs) -> None:
+        execute = self._writer.execute
+        for (execution_id, queue_name), limit in needs.messages.items():
+            rows = execute(sql.FIND_MESSAGES, (execution_id, queue_name, limit))
+            loaded.executions[execution_id].queues[queue_name] = [message_of(row) for row in rows]
+        for key in needs.message_ids:
+            if execute(sql.KNOWS_MESSAGE_ID, key).fetchone() is not None:
+                execution_id, queue_name, message_id = key
+                loaded.executions[execution_id].known_message_ids.add((queue_name, message_id))
+        for read in needs.rows:
+            loaded.rows[read] = self._written_tables.read(read)
+        loaded.local_attributes = _read_local_attributes(self._writer, needs.local_attributes)
+
+    def _write(self, changes: Changes) -> None:
+        """Write rows in the order of the fields of `Changes`."""
+        many = self._writer.executemany
+        for row_write in changes.row_writes:
+            self._written_tables.write(row_write)
+        if changes.local_attribute_writes:
+            writes = [(w.process_execution_id, w.name, w.value) for w in changes.local_attribute_writes]
+            many(sql.WRITE_LOCAL_ATTRIBUTE, writes)
+        if changes.changed_processes:
+            changed = changes.changed_processes.values()
+            many(sql.CHANGE_PROCESS, [(*process_changing(p), p.process_execution_id) for p in changed])
+            many(sql.RETIRE_PROCESS, [(p.process_execution_id,) for p in changed if not p.is_current])
+        if changes.new_processes:
+            _insert_processes(self._writer, list(changes.new_processes.values()))
+        if changes.new_states:
+            many(sql.INSERT_STATE, [state_fixed(s) + state_changing(s) for s in changes.new_states.values()])
+        if changes.changed_states:
+            many(sql.CHANGE_STATE, [(*state_changing(s), *s.key) for s in changes.changed_states.values()])
+        self._write_messages(changes)
+        if changes.deleted_timers:
+            many(sql.DELETE_TIMER, list(changes.deleted_timers))
+        if changes.new_timers:
+            many(sql.SET_TIMER, [(*t.key, t.shard_id, t.fire_at_ms) for t in changes.new_timers.values()])
+        if changes.closed_processes:
+            closed = [(execution_id,) for execution_id in changes.closed_processes]
+            many(sql.DELETE_MESSAGES_OF_PROCESS, closed)
+            many(sql.DELETE_TIMERS_OF_PROCESS, closed)
+        if changes.user_events:
+            events = [(e.process_execution_id, e.at_ms, e.name, e.data) for e in changes.user_events]
+            many(sql.INSERT_USER_EVENT, events)
+
+    def _write_messages(self, changes: Changes) -> None:
+        many = self._writer.executemany
+        if changes.new_messages:
+            many(sql.INSERT_MESSAGE, [message_row(m) for m in changes.new_messages.values()])
+        if changes.claimed_messages:
+            claimed = changes.claimed_messages.values()
+            many(sql.DELETE_MESSAGE, [(m.process_execution_id, m.sequence_id) for m in claimed if m.message_id is None])
+            many(sql.REMEMBER_MESSAGE_ID, [_message_identity(m) for m in claimed if m.message_id is not None])
+
+    # --- reads ---
+
+    async def _read(
+        self,
+        function: Callable[Concatenate[sqlite3.Connection, _P], _T],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T:
+        """Run `function` on the reader thread, in one snapshot."""
+
+        def read() -> _T:
+            with _transaction(self._reader, "BEGIN"), self._read_tables.transaction():
+                return function(self._reader, *args, **kwargs)
+
+        return await asyncio.get_running_loop().run_in_executor(self._reader_thread, read)
+
+    async def read_for_calls(
+        self, rows: Sequence[RowRead], local_attributes: Sequence[LocalAttributeRead]
+    ) -> CallReads:
+        """Read for many calls in one snapshot; see `Store.read_for_calls`."""
+
+        def read(connection: sqlite3.Connection) -> CallReads:
+            return CallReads(
+                rows={row: self._read_tables.read(row) for row in rows},
+                local_attributes=_read_local_attributes(connection, local_attributes),
+            )
+
+        return await self._read(read)
+
+    async def find_due_calls(self, before_ms: int, *, limit: int, after: tuple[int, CallKey] | None) -> list[Call]:
+        """Give due calls; see `Store.find_due_calls`. A row that cannot be read is skipped, and logged once."""
+        return await self._read(self._find_due_calls, before_ms, limit, after)
+
+    def _find_due_calls(
+        self, connection: sqlite3.Connection, before_ms: int, limit: int, after: tuple[int, CallKey] | None
+    ) -> list[Call]:
+        if after is None:
+            rows = connection.execute(sql.DUE_CALLS, (before_ms,))
+        else:
+            rows = connection.execute(sql.DUE_CALLS_AFTER, (before_ms, after[0], *after[1].state))
+        calls = (self._readable(_call_of, row) for row in rows)
+        return _first(limit, calls)
+
+    async def find_due_timers(self, before_ms: int, *, limit: int, after: Timer | None) -> list[Timer]:
+        """Give due timers; see `Store.find_due_timers`."""
+
+        def find(connection: sqlite3.Connection) -> list[Timer]:
+            if after is None:
+                rows = connection.execute(sql.DUE_TIMERS, (before_ms, limit))
+            else:
+                rows = connection.execute(sql.DUE_TIMERS_AFTER, (before_ms, after.fire_at_ms, *after.key, limit))
+            return [Timer(TimerKey(*key), fire_at_ms, shard_id) for *key, fire_at_ms, shard_id in rows]
+
+        return await self._read(find)
+
+    async def find_process(self, key: ProcessKey, process_execution_id: str | None) -> ProcessExecution | None:
+        """Give an execution; see `Store.find_process`."""
+
+        def find(connection: sqlite3.Connection) -> ProcessExecution | None:
+            if process_execution_id is None:
+                row = connection.execute(sql.FIND_CURRENT, key).fetchone()
+            else:
+                row = connection.execute(sql.FIND_EXECUTION_OF_PROCESS_ID, (process_execution_id, *key)).fetchone()
+            return None if row is None else process_of(row)
+
+        return await self._read(find)
+
+    async def find_states(self, process_execution_id: str, *, include_closed: bool) -> list[StateExecution]:
+        """Give state executions; see `Store.find_states`."""
+        statement = sql.FIND_STATES if include_closed else sql.FIND_OPEN_STATES[1]
+
+        def find(connection: sqlite3.Connection) -> list[StateExecution]:
+            return [state_of(row) for row in connection.execute(statement, (process_execution_id,))]
+
+        return await self._read(find)
+
+    async def find_state(
+        self, process_execution_id: str, state_id: str, *, number: int | None, wait_for_key: str | None
+    ) -> StateExecution | None:
+        """Give a state execution; see `Store.find_state`."""
+        statement = sql.FIND_STATE if wait_for_key is None else sql.FIND_STATE_BY_KEY
+        which = number if wait_for_key is None else wait_for_key
+
+        def find(connection: sqlite3.Connection) -> StateExecution | None:
+            row = connection.execute(statement, (process_execution_id, state_id, which)).fetchone()
+            return None if row is None else state_of(row)
+
+        return await self._read(find)
+
+    async def count_messages(self, process_execution_id: str) -> dict[str, int]:
+        """Count unclaimed messages by queue; see `Store.count_messages`."""
+
+        def count(connection: sqlite3.Connection) -> dict[str, int]:
+            return dict(connection.execute(sql.COUNT_MESSAGES, (process_execution_id,)).fetchall())
+
+        return await self._read(count)
+
+    async def list_processes(self, request: ListRequest, after: tuple[int, str] | None) -> list[ProcessExecution]:
+        """Give a page and one more; see `Store.list_processes`. An unreadable row is skipped, and logged once."""
+        conditions, values = _list_conditions(request, after)
+        statement = sql.LIST_PROCESSES.format(conditions=" AND ".join(conditions))
+
+        def find(connection: sqlite3.Connection) -> list[ProcessExecution]:
+            processes = (self._readable(process_of, row) for row in connection.execute(statement, values))
+            return _first(request.page_size + 1, processes)
+
+        return await self._read(find)
+
+    async def table_columns(self, table_name: str) -> TableColumns:
+        """Reflect a user's table; see `Store.table_columns`."""
+        return await self._read(lambda _: self._read_tables.columns_of(table_name))
+
+    def _readable(self, decode: Callable[[Row], _T], row: Row) -> _T | None:
+        """Decode a row of a scan; None, and one log line for each such row, when that is impossible."""
+        try:
+            return decode(row)
+        except UnreadableRow as error:
+            if error.key not in self._unreadable:
+                self._unreadable.add(error.key)
+                logger.exception("unreadable row skipped", extra={"table": error.table_name, "key": error.key})
+            return None
+
+
+# --- opening ---
+
+
+def _take_file(path: str) -> sqlite3.Connection:
+    """Make the database file this server's own, until the connection is closed or the process ends."""
+    lock = sqlite3.connect(path + _LOCK_SUFFIX, timeout=0, isolation_level=None, check_same_thread=False)
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        lock.close()
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+            raise DatabaseInUse(path) from error
+        raise
+    return lock
+
+
+def _connect(path: str, options: SqliteOptions) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path,
+        timeout=options.busy_timeout.total_seconds(),
+        isolation_level=None,
+        check_same_thread=False,  # used on one executor thread, opened and closed on others
+        cached_statements=512,
+    )
+    try:
+        (journal_mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if journal_mode not in ("wal", "memory"):
+            logger.warning("no write-ahead log on this file system", extra={"path": path, "mode": journal_mode})
+        connection.execute(f"PRAGMA synchronous = {options.synchronous}")
+        connection.execute(f"PRAGMA foreign_keys = {'ON' if options.foreign_keys else 'OFF'}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare_schema(connection: sqlite3.Connection, *, install: bool) -> None:
+    """Check the system tables; create them when there are none and `install` says so."""
+    with _transaction(connection, "BEGIN IMMEDIATE"):
+        try:
+            _check_schema(connection)
+        except schema.SchemaMissing:
+            if not install:
+                raise
+            for statement in schema.install_statements(sqlite_dialect.dialect(), num_shards=1):
+                connection.execute(statement)
+
+
+def _check_schema(connection: sqlite3.Connection) -> None:
+    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    version = None
+    if schema.CLUSTER.name in names:
+        row = connection.execute("SELECT value FROM xdb_sys_cluster WHERE name = ?", (schema.VERSION_KEY,)).fetchone()
+        version = None if row is None else row[0]
+    schema.check(names, version)
+
+
+# --- transactions and errors ---
+
+
+@contextmanager
+def _translated_errors() -> Iterator[None]:
+    """Turn what says that the database is away into `StoreUnavailable`."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if is_unavailable(error):
+            raise StoreUnavailable(f"the SQLite database is not available: {error}") from error
+        raise
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    """Commit at the end; on any exception, of the commit too, keep nothing."""
+    with _translated_errors():
+        connection.execute(begin)
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            _roll_back(connection)
+            raise
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    """Undo the transaction, unless the error has done so already; the error itself is what the caller hears."""
+    if not connection.in_transaction:
+        return
+    try:
+        connection.execute("ROLLBACK")
+    except sqlite3.Error:
+        logger.exception("rollback failed")
+
+
+def _insert_processes(connection: sqlite3.Connection, processes: Sequence[ProcessExecution]) -> None:
+    try:
+        connection.executemany(sql.INSERT_PROCESS, [process_fixed(p) + process_changing(p) for p in processes])
+    except sqlite3.IntegrityError as error:
+        if "is_current" in str(error):
+            raise ConcurrentStart(str(error)) from error
+        raise
+
+
+# --- rows ---
+
+
+def _read_local_attributes(
+    connection: sqlite3.Connection, reads: Sequence[LocalAttributeRead]
+) -> dict[str, dict[str, str]]:
+    """Read process-local attributes; several reads of one execution are united."""
+    found: dict[str, dict[str, str]] = {}
+    for read in reads:
+        execution_id = read.process_execution_id
+        values = found.setdefault(execution_id, {})
+        if read.read_all:
+            values.update(connection.execute(sql.FIND_LOCAL_ATTRIBUTES, (execution_id,)).fetchall())
+            continue
+        for name in read.names:
+            values.update(connection.execute(sql.FIND_LOCAL_ATTRIBUTE, (execution_id, name)).fetchall())
+        for prefix in read.prefixes:
+            for name, value in connection.execute(sql.FIND_LOCAL_ATTRIBUTES_FROM, (execution_id, prefix)):
+                if not name.startswith(prefix):
+                    break
+                values[name] = value
+    return found
+
+
+def _message_identity(message: QueuedMessage) -> tuple[str, str, int, str | None]:
+    return message.process_execution_id, message.queue_name, message.sequence_id, message.message_id
+
+
+def _call_of(row: Row) -> Call | None:
+    """Read a call from a row of `DUE_CALLS`."""
+    state = state_of(row[: len(STATE_COLUMNS)])
+    process = process_of(row[len(STATE_COLUMNS) :])
+    return call_of(process, state)
+
+
+def _first(limit: int, items: Iterator[_T | None]) -> list[_T]:
+    """Take up to `limit` items that are there; rows beyond are not fetched."""
+    found: list[_T] = []
+    for item in items:
+        if item is not None:
+            found.append(item)
+        if len(found) == limit:
+            break
+    return found
+
+
+def _list_conditions(request: ListRequest, after: tuple[int, str] | None) -> tuple[list[str], list[str | int]]:
+    """Give the conditions of `LIST_PROCESSES` for the filters that are set, and the values they bind."""
+    filters: list[tuple[str, Sequence[str | int | None]]] = [
+        ("p.namespace = ?", [request.namespace]),
+        ("p.process_id = ?", [request.process_id]),
+        ("p.process_type = ?", [request.process_type]),
+        ("p.started_at_ms >= ?", [request.started_from_ms]),
+        ("p.started_at_ms < ?", [request.started_before_ms]),
+        ("p.closed_at_ms >= ?", [request.closed_from_ms]),
+        ("p.closed_at_ms < ?", [request.closed_before_ms]),
+        ("(p.started_at_ms, p.process_execution_id) < (?, ?)", after or [None]),
+    ]
+    if request.statuses:
+        marks = ", ".join("?" * len(request.statuses))
+        filters.append((f"p.status IN ({marks})", [status.value for status in request.statuses]))
+    conditions: list[str] = []
+    values: list[str | int] = []
+    for condition, bound in filters:
+        present = [value for value in bound if value is not None]
+        if present:
+            conditions.append(condition)
+            values += present
+    return conditions, values

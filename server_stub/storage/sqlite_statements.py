@@ -1,0 +1,182 @@
+"""The statements of the SQLite store over the system tables. Each names the index that serves it.
+
+SQLite runs in the process: a statement costs no round trip, so `executemany` of a one-row statement is the set-based
+form, and a list of ids travels as bound values of an IN list.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar
+
+from server_stub.storage.codec import (
+    MESSAGE_COLUMNS,
+    PROCESS_CHANGING,
+    PROCESS_COLUMNS,
+    STATE_CHANGING,
+    STATE_COLUMNS,
+)
+
+# ruff: noqa: S608  # the texts are put together from constants; values are bound
+
+_T = TypeVar("_T")
+
+
+def _columns(names: Sequence[str], alias: str) -> str:
+    return ", ".join(f"{alias}.{name}" for name in names)
+
+
+def _values(names: Sequence[str]) -> str:
+    return f"({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+
+
+def _assignments(names: Sequence[str]) -> str:
+    return ", ".join(f"{name} = ?" for name in names)
+
+
+_LIST_SIZES: Final = (1, 8, 64, 512)
+
+
+def in_lists(values: Sequence[_T]) -> Iterator[list[_T]]:
+    """Cut values into lists of a few fixed lengths, padded with their last one, so that statements stay cached."""
+    longest = _LIST_SIZES[-1]
+    for begin in range(0, len(values), longest):
+        part = list(values[begin : begin + longest])
+        size = next(size for size in _LIST_SIZES if size >= len(part))
+        yield part + [part[-1]] * (size - len(part))
+
+
+def _in(length: int) -> str:
+    return f"IN ({', '.join('?' * length)})"
+
+
+# --- what a transaction loads ---
+
+_PROCESS: Final = f"SELECT {_columns(PROCESS_COLUMNS, 'p')} FROM xdb_sys_process_execution p"
+_STATE: Final = f"SELECT {_columns(STATE_COLUMNS, 's')} FROM xdb_sys_async_state_execution s"
+
+# Unique index xdb_sys_process_execution_current.
+FIND_CURRENT: Final = f"{_PROCESS} WHERE p.namespace = ? AND p.process_id = ? AND p.is_current = 1"
+
+# Primary key of xdb_sys_process_execution.
+FIND_EXECUTIONS: Final = {length: f"{_PROCESS} WHERE p.process_execution_id {_in(length)}" for length in _LIST_SIZES}
+
+# Partial index xdb_sys_async_state_execution_open; it ends in the row id, which is the order of creation.
+FIND_OPEN_STATES: Final = {
+    length: f"{_STATE} WHERE s.process_execution_id {_in(length)} AND s.status = 'RUNNING' ORDER BY s.row_id"
+    for length in _LIST_SIZES
+}
+
+# Index xdb_sys_internal_queue_unclaimed.
+FIND_MESSAGES: Final = f"""
+    SELECT {_columns(MESSAGE_COLUMNS, "q")} FROM xdb_sys_internal_queue q
+    WHERE q.process_execution_id = ? AND q.queue_name = ? AND q.claimed = 0 ORDER BY q.sequence_id LIMIT ?"""
+
+# Unique index xdb_sys_internal_queue_message_id.
+KNOWS_MESSAGE_ID: Final = """
+    SELECT 1 FROM xdb_sys_internal_queue q
+    WHERE q.process_execution_id = ? AND q.queue_name = ? AND q.message_id = ?"""
+
+# Primary key of xdb_sys_local_attribute, for the three.
+FIND_LOCAL_ATTRIBUTES: Final = """
+    SELECT a.name, a.value FROM xdb_sys_local_attribute a WHERE a.process_execution_id = ?"""
+FIND_LOCAL_ATTRIBUTE: Final = f"{FIND_LOCAL_ATTRIBUTES} AND a.name = ?"
+FIND_LOCAL_ATTRIBUTES_FROM: Final = f"{FIND_LOCAL_ATTRIBUTES} AND a.name >= ? ORDER BY a.name"
+
+# --- what a transaction writes ---
+
+# Primary key.
+WRITE_LOCAL_ATTRIBUTE: Final = """
+    INSERT INTO xdb_sys_local_attribute (process_execution_id, name, value) VALUES (?, ?, ?)
+    ON CONFLICT (process_execution_id, name) DO UPDATE SET value = excluded.value"""
+
+# Primary key; touches the index of current executions, which CHANGE_PROCESS does not.
+RETIRE_PROCESS: Final = "UPDATE xdb_sys_process_execution SET is_current = NULL WHERE process_execution_id = ?"
+
+# Primary key; changes no indexed column.
+CHANGE_PROCESS: Final = f"""
+    UPDATE xdb_sys_process_execution SET {_assignments(PROCESS_CHANGING)} WHERE process_execution_id = ?"""
+
+INSERT_PROCESS: Final = f"INSERT INTO xdb_sys_process_execution {_values(PROCESS_COLUMNS)}"
+
+INSERT_STATE: Final = f"INSERT INTO xdb_sys_async_state_execution {_values(STATE_COLUMNS)}"
+
+# Unique index xdb_sys_async_state_execution_identity.
+CHANGE_STATE: Final = f"""
+    UPDATE xdb_sys_async_state_execution SET {_assignments(STATE_CHANGING)}
+    WHERE process_execution_id = ? AND state_id = ? AND number = ?"""
+
+INSERT_MESSAGE: Final = (
+    f"INSERT INTO xdb_sys_internal_queue (claimed, {', '.join(MESSAGE_COLUMNS)}) VALUES (0, ?, ?, ?, ?, ?)"
+)
+
+# Primary key, for the two.
+DELETE_MESSAGE: Final = "DELETE FROM xdb_sys_internal_queue WHERE process_execution_id = ? AND sequence_id = ?"
+REMEMBER_MESSAGE_ID: Final = """
+    INSERT INTO xdb_sys_internal_queue (process_execution_id, queue_name, sequence_id, message_id, claimed, payload)
+    VALUES (?, ?, ?, ?, 1, NULL)
+    ON CONFLICT (process_execution_id, sequence_id) DO UPDATE SET claimed = 1, payload = NULL"""
+
+# Primary key, for the two.
+DELETE_TIMER: Final = """
+    DELETE FROM xdb_sys_timer_tasks
+    WHERE process_execution_id = ? AND state_id = ? AND number = ? AND command_index = ?"""
+SET_TIMER: Final = """
+    INSERT INTO xdb_sys_timer_tasks (process_execution_id, state_id, number, command_index, shard_id, fire_at_ms)
+    VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (process_execution_id, state_id, number, command_index)
+    DO UPDATE SET fire_at_ms = excluded.fire_at_ms"""
+
+# First column of each primary key.
+DELETE_MESSAGES_OF_PROCESS: Final = "DELETE FROM xdb_sys_internal_queue WHERE process_execution_id = ?"
+DELETE_TIMERS_OF_PROCESS: Final = "DELETE FROM xdb_sys_timer_tasks WHERE process_execution_id = ?"
+
+INSERT_USER_EVENT: Final = (
+    "INSERT INTO xdb_sys_user_event (process_execution_id, at_ms, name, data) VALUES (?, ?, ?, ?)"
+)
+
+# --- what delivery scans ---
+
+# Partial index xdb_sys_async_state_execution_due, then the primary key of xdb_sys_process_execution.
+_DUE_CALLS: Final = f"""
+    SELECT {_columns(STATE_COLUMNS, "s")}, {_columns(PROCESS_COLUMNS, "p")}
+    FROM xdb_sys_async_state_execution s
+    JOIN xdb_sys_process_execution p ON p.process_execution_id = s.process_execution_id
+    WHERE s.shard_id = 0 AND s.due_at_ms < ? {{after}}
+    ORDER BY s.due_at_ms, s.process_execution_id, s.state_id, s.number"""
+DUE_CALLS: Final = _DUE_CALLS.format(after="")
+DUE_CALLS_AFTER: Final = _DUE_CALLS.format(
+    after="AND (s.due_at_ms, s.process_execution_id, s.state_id, s.number) > (?, ?, ?, ?)"
+)
+
+# Index xdb_sys_timer_tasks_due, which covers it.
+_DUE_TIMERS: Final = """
+    SELECT t.process_execution_id, t.state_id, t.number, t.command_index, t.fire_at_ms, t.shard_id
+    FROM xdb_sys_timer_tasks t
+    WHERE t.shard_id = 0 AND t.fire_at_ms < ? {after}
+    ORDER BY t.fire_at_ms, t.process_execution_id, t.state_id, t.number, t.command_index
+    LIMIT ?"""
+DUE_TIMERS: Final = _DUE_TIMERS.format(after="")
+DUE_TIMERS_AFTER: Final = _DUE_TIMERS.format(
+    after="AND (t.fire_at_ms, t.process_execution_id, t.state_id, t.number, t.command_index) > (?, ?, ?, ?, ?)"
+)
+
+# --- what the service API asks ---
+
+# Primary key of xdb_sys_process_execution.
+FIND_EXECUTION_OF_PROCESS_ID: Final = (
+    f"{_PROCESS} WHERE p.process_execution_id = ? AND p.namespace = ? AND p.process_id = ?"
+)
+
+# Unique index xdb_sys_async_state_execution_identity, for the three.
+FIND_STATES: Final = f"{_STATE} WHERE s.process_execution_id = ? ORDER BY s.row_id"
+FIND_STATE: Final = f"{_STATE} WHERE s.process_execution_id = ? AND s.state_id = ? AND s.number = ?"
+FIND_STATE_BY_KEY: Final = f"""
+    {_STATE} WHERE s.process_execution_id = ? AND s.state_id = ? AND s.wait_for_key = ? ORDER BY s.number LIMIT 1"""
+
+# Index xdb_sys_internal_queue_unclaimed, which covers it.
+COUNT_MESSAGES: Final = """
+    SELECT q.queue_name, count(*) FROM xdb_sys_internal_queue q
+    WHERE q.process_execution_id = ? AND q.claimed = 0 GROUP BY q.queue_name"""
+
+# Index xdb_sys_process_execution_listing; of one process id, xdb_sys_process_execution_current.
+LIST_PROCESSES: Final = f"""
+    {_PROCESS} WHERE {{conditions}} ORDER BY p.started_at_ms DESC, p.process_execution_id DESC"""

@@ -1,0 +1,400 @@
+"""The user's tables in a SQLite database: reflected, never created or altered, read and written one row at a time.
+
+SQLite enforces neither declared types nor lengths, so they are enforced here: a value that the column could not give
+back as it was is refused. Reading is lenient: what the application stored in another form is given as it is stored.
+"""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Final, Literal, TypeAlias
+from uuid import UUID
+
+from pydantic_core import from_json
+
+from server_stub.core.model import RowKey, RowRead, RowWrite, RowWriteMode
+from server_stub.core.ports import RowReadFailed, RowWriteFailed, TableColumns, UnknownUserTable
+from server_stub.storage.columns import (
+    JSON_TAG,
+    ColumnFamily,
+    ColumnValueRefused,
+    JsonText,
+    UserColumn,
+    bytes_to_wire,
+    from_wire,
+)
+from server_stub.storage.schema import SYSTEM_PREFIX
+from server_stub.storage.sqlite_errors import database_error, is_unavailable
+from xdb_sdk.protocol import ColumnValue, DatabaseErrorInfo, Json
+
+# ruff: noqa: S608  # identifiers are reflected and quoted, values are bound
+
+SqliteValue: TypeAlias = int | float | str | bytes | None
+_Operation: TypeAlias = Literal["READ", "WRITE"]
+
+
+def quote(identifier: str) -> str:
+    """Quote a name of a table or column."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class UserTable:
+    """A reflected table, or a view of the user that takes writes by a trigger."""
+
+    name: str
+    is_view: bool
+    columns: Mapping[str, UserColumn]
+    primary_key: tuple[str, ...]
+
+
+class UserTables:
+    """The user's tables as one connection sees them. Used on the connection's thread, inside its transactions."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._tables: dict[str, UserTable] = {}
+        self._schema_version: int | None = None
+        self._is_checked = False
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Mark a transaction: within one, the schema stays as it was at the first look."""
+        self._is_checked = False
+        yield
+
+    def columns_of(self, table_name: str) -> TableColumns:
+        """Give the columns of a table.
+
+        Raises:
+            UnknownUserTable: There is no such table.
+        """
+        table = self._find(table_name)
+        if table is None:
+            raise UnknownUserTable(f"the database has no table {table_name!r}")
+        return TableColumns(table.name, frozenset(table.columns), table.primary_key)
+
+    def read(self, read: RowRead) -> Mapping[str, Json] | None:
+        """Read columns of one row as wire values; None when there is no such row.
+
+        Raises:
+            RowReadFailed: Unknown table or column, a key of the wrong type, or whatever the database says.
+        """
+        with _row_errors("READ", read.row):
+            table = self._table(read.row.table_name)
+            columns = [self._column(table, name) for name in read.columns]
+            condition, key = self._key(table, read.row)
+            names = ", ".join(quote(column.name) for column in columns) or "1"
+            row = self._connection.execute(f"SELECT {names} FROM {quote(table.name)} WHERE {condition}", key).fetchone()
+        if row is None:
+            return None
+        return {column.name: to_wire(column, value) for column, value in zip(columns, row, strict=False)}
+
+    def write(self, write: RowWrite) -> None:
+        """Write the given columns of one row; no columns, no write (semantics 1.5, 7.3).
+
+        Raises:
+            RowWriteFailed: Unknown table or column, a value that does not fit, or whatever the database says.
+        """
+        if not write.columns:
+            return
+        with _row_errors("WRITE", write.row):
+            table = self._table(write.row.table_name)
+            names, values = self._bind(table, write)
+            condition, key = self._key(table, write.row)
+            match write.mode:
+                case RowWriteMode.UPDATE_OR_INSERT:
+                    if self._update(table, names, values, condition, key):
+                        return
+                case RowWriteMode.INSERT_IF_ABSENT:
+                    if self._exists(table, condition, key):
+                        return
+                case RowWriteMode.INSERT:
+                    pass
+            key_names = [name for name, _ in write.row.primary_key]
+            written = (*key_names, *names)
+            columns = ", ".join(quote(name) for name in written)
+            marks = ", ".join("?" * len(written))
+            statement = f"INSERT INTO {quote(table.name)} ({columns}) VALUES ({marks})"
+            self._connection.execute(statement, (*key, *values))
+
+    def _update(
+        self,
+        table: UserTable,
+        names: Sequence[str],
+        values: Sequence[SqliteValue],
+        condition: str,
+        key: Sequence[SqliteValue],
+    ) -> bool:
+        """Update the row and say whether there is one. What a trigger of a view changes is not counted."""
+        assignments = ", ".join(f"{quote(name)} = ?" for name in names)
+        statement = f"UPDATE {quote(table.name)} SET {assignments} WHERE {condition}"
+        changed = self._connection.execute(statement, (*values, *key)).rowcount
+        return changed > 0 or (table.is_view and self._exists(table, condition, key))
+
+    def _exists(self, table: UserTable, condition: str, key: Sequence[SqliteValue]) -> bool:
+        return (
+            self._connection.execute(f"SELECT 1 FROM {quote(table.name)} WHERE {condition}", key).fetchone() is not None
+        )
+
+    def _bind(self, table: UserTable, write: RowWrite) -> tuple[list[str], list[SqliteValue]]:
+        key_names = {name for name, _ in write.row.primary_key}
+        names, values = [], []
+        for name, value in write.columns.items():
+            column = self._column(table, name)
+            if name in key_names or name in table.primary_key:
+                raise _Refused("OTHER", f"column {name!r} is the primary key, which is never written")
+            names.append(name)
+            values.append(to_database(column, value))
+        return names, values
+
+    def _key(self, table: UserTable, row: RowKey) -> tuple[str, list[SqliteValue]]:
+        """Give the condition that finds the row, and what it binds."""
+        if not row.primary_key:
+            raise _Refused("OTHER", "the row is named by no key column")
+        columns = [(self._column(table, name), value) for name, value in row.primary_key]
+        condition = " AND ".join(f"{quote(column.name)} = ?" for column, _ in columns)
+        return condition, [to_database(column, value) for column, value in columns]
+
+    # --- reflection ---
+
+    def _table(self, table_name: str) -> UserTable:
+        table = self._find(table_name)
+        if table is None:
+            raise _Refused("UNKNOWN_TABLE", f"the database has no table {table_name!r}")
+        return table
+
+    def _column(self, table: UserTable, name: str) -> UserColumn:
+        column = table.columns.get(name)
+        if column is None:
+            raise _Refused("UNKNOWN_COLUMN", f"table {table.name!r} has no column {name!r}; names match exactly")
+        return column
+
+    def _find(self, table_name: str) -> UserTable | None:
+        """Give a table as it is now: any change of the schema, by whomever, forgets what was reflected."""
+        if not self._is_checked:
+            (version,) = self._connection.execute("PRAGMA schema_version").fetchone()
+            if version != self._schema_version:
+                self._tables.clear()
+                self._schema_version = version
+            self._is_checked = True
+        table = self._tables.get(table_name)
+        if table is None:
+            table = _reflect(self._connection, table_name)
+            if table is not None:
+                self._tables[table_name] = table
+        return table
+
+
+class _Refused(Exception):
+    """What is asked cannot be done; becomes the error of the row."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        self.kind = kind
+        super().__init__(message)
+
+
+@contextmanager
+def _row_errors(operation: _Operation, row: RowKey) -> Iterator[None]:
+    """Turn what a row's statement raises into the error of the port, with the table named."""
+    try:
+        yield
+    except (_Refused, ColumnValueRefused) as error:
+        info = DatabaseErrorInfo(operation=operation, kind=error.kind, message=str(error), table_name=row.table_name)
+        raise _row_error(row, info) from error
+    except sqlite3.Error as error:
+        if is_unavailable(error):
+            raise
+        raise _row_error(row, database_error(error, operation, row.table_name)) from error
+
+
+def _row_error(row: RowKey, info: DatabaseErrorInfo) -> RowReadFailed | RowWriteFailed:
+    return RowReadFailed(row, info) if info.operation == "READ" else RowWriteFailed(row, info)
+
+
+def _reflect(connection: sqlite3.Connection, table_name: str) -> UserTable | None:
+    """Read a table's columns, None when there is no table of exactly this name. System tables are nobody's."""
+    if table_name.lower().startswith((SYSTEM_PREFIX, "sqlite_")):
+        return None
+    # The schema table is scanned: once for each table and change of the schema.
+    found = connection.execute(
+        "SELECT type FROM sqlite_master WHERE name = ? AND type IN ('table', 'view')", (table_name,)
+    ).fetchone()
+    if found is None:
+        return None
+    columns = {}
+    key: list[tuple[int, str]] = []
+    for _, name, declared_type, _, _, key_position, _ in connection.execute(f"PRAGMA table_xinfo({quote(table_name)})"):
+        columns[name] = _column_of(name, declared_type)
+        if key_position:
+            key.append((key_position, name))
+    return UserTable(table_name, found[0] == "view", columns, tuple(name for _, name in sorted(key)))
+
+
+_DECLARED: Final = re.compile(r"\s*([^(]*?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?[^)]*\s*")
+_FAMILIES: Final = (
+    (re.compile(r"^$"), ColumnFamily.ANY),
+    (re.compile("BOOL"), ColumnFamily.BOOLEAN),
+    (re.compile("DATETIME|TIMESTAMP"), ColumnFamily.DATETIME),
+    (re.compile("^DATE$"), ColumnFamily.DATE),
+    (re.compile("^TIME"), ColumnFamily.TIME),
+    (re.compile("JSON"), ColumnFamily.JSON),
+    (re.compile("UUID|UNIQUEIDENTIFIER"), ColumnFamily.UUID),
+    (re.compile("NUMERIC|DECIMAL|^NUMBER"), ColumnFamily.NUMERIC),
+    (re.compile("INT"), ColumnFamily.INTEGER),
+    (re.compile("CHAR|CLOB|TEXT|^ENUM"), ColumnFamily.TEXT),
+    (re.compile("BLOB|BINARY|BYTEA"), ColumnFamily.BLOB),
+    (re.compile("REAL|FLOA|DOUB"), ColumnFamily.FLOAT),
+)
+
+
+def _column_of(name: str, declared_type: str) -> UserColumn:
+    """Find the family of a column by its declared type, as SQLite finds the affinity."""
+    match = _DECLARED.match(declared_type)
+    assert match is not None
+    type_name, length, scale = match[1].upper(), match[2], match[3]
+    if (type_name, length) == ("TINYINT", "1"):
+        return UserColumn(name, ColumnFamily.BOOLEAN, declared_type)
+    if (type_name, length) == ("BINARY", "16"):
+        return UserColumn(name, ColumnFamily.UUID, declared_type)
+    family = next((family for pattern, family in _FAMILIES if pattern.search(type_name)), ColumnFamily.ANY)
+    if family is ColumnFamily.NUMERIC:
+        return UserColumn(name, family, declared_type, scale=None if scale is None else int(scale))
+    if family in (ColumnFamily.TEXT, ColumnFamily.BLOB):
+        return UserColumn(name, family, declared_type, max_length=None if length is None else int(length))
+    return UserColumn(name, family, declared_type)
+
+
+# --- values ---
+
+
+def to_database(column: UserColumn, value: ColumnValue) -> SqliteValue:
+    """Give what is bound for a wire value.
+
+    Raises:
+        ColumnValueRefused: It does not fit, or SQLite would not give it back as it is.
+    """
+    if column.max_length == 32 and isinstance(value, str) and len(value) == 36:
+        value = _undashed(value)
+    python_value = from_wire(column, value)
+    if isinstance(python_value, Decimal):
+        return _number(column, python_value)
+    if isinstance(python_value, JsonText):
+        return _document(column, python_value)
+    if isinstance(python_value, UUID):
+        return python_value.bytes if column.declared_type.upper().startswith("BINARY") else str(python_value)
+    # The forms of SQLAlchemy and of the standard driver; instants as UTC, so that text order is order in time.
+    if isinstance(python_value, datetime):
+        if python_value.tzinfo is not None:
+            python_value = python_value.astimezone(UTC)
+        return python_value.isoformat(" ", "microseconds")
+    if isinstance(python_value, time):
+        return python_value.isoformat("microseconds")
+    if isinstance(python_value, date):
+        return python_value.isoformat()
+    return python_value
+
+
+def _undashed(value: str) -> str:
+    """Give a UUID as the 32 digits that fit into CHAR(32), as Django and SQLAlchemy store it; other text as it is."""
+    try:
+        return UUID(value).hex
+    except ValueError:
+        return value
+
+
+def _number(column: UserColumn, value: Decimal) -> int | float:
+    """Give a number that a NUMERIC column keeps exactly: an integer of 64 bit or a float with these very digits."""
+    if value == value.to_integral_value() and -(2**63) <= value < 2**63:
+        return int(value)
+    number = float(value)
+    if Decimal(repr(number)) != value:
+        raise ColumnValueRefused(
+            "TYPE",
+            f"column {column.name!r} is {column.declared_type}, of which SQLite keeps 15 digits; the value has more: "
+            "declare the column TEXT",
+        )
+    return number
+
+
+def _document(column: UserColumn, document: JsonText) -> int | float | str:
+    """Give a document as text; a bare number, which the column's affinity would convert and maybe cut, as a number."""
+    value = from_json(document.text)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return document.text
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ColumnValueRefused("TYPE", f"column {column.name!r} takes a bare integer of 64 bit, the value is longer")
+    return value
+
+
+def to_wire(column: UserColumn, value: SqliteValue) -> ColumnValue:
+    """Give the wire value of what is stored; what has not the form of the column's family, as it is stored."""
+    if value is None:
+        return None
+    convert = _TO_WIRE.get(column.family)
+    if convert is not None:
+        try:
+            return convert(column, value)
+        except (ValueError, TypeError):
+            pass
+    return bytes_to_wire(value) if isinstance(value, bytes) else value
+
+
+def _boolean_to_wire(column: UserColumn, value: SqliteValue) -> ColumnValue:
+    if value not in (0, 1):
+        raise ValueError
+    return bool(value)
+
+
+def _numeric_to_wire(column: UserColumn, value: SqliteValue) -> ColumnValue:
+    """Write the digits, with as many after the point as the column declares when that cuts nothing."""
+    if not isinstance(value, int | float):
+        raise TypeError
+    number = Decimal(repr(value))
+    if column.scale is not None:
+        quantized = number.quantize(Decimal(1).scaleb(-column.scale))
+        number = quantized if quantized == number else number
+    return f"{number:f}"
+
+
+def _datetime_to_wire(column: UserColumn, value: SqliteValue) -> ColumnValue:
+    return datetime.fromisoformat(_as_text(value)).isoformat()
+
+
+def _date_to_wire(column: UserColumn, value: SqliteValue) -> ColumnValue:
+    return date.fromisoformat(_as_text(value)).isoformat()
+
+
+def _time_to_wire(column: UserColumn, value: SqliteValue) -> ColumnValue:
+    return time.fromisoformat(_as_text(value)).isoformat()
+
+
+def _uuid_to_wire(column: UserColumn, value: SqliteValue) -> ColumnValue:
+    return str(UUID(bytes=value) if isinstance(value, bytes) else UUID(_as_text(value)))
+
+
+def _json_to_wire(column: UserColumn, value: SqliteValue) -> ColumnValue:
+    if isinstance(value, int | float):
+        return {JSON_TAG: value}
+    return {JSON_TAG: from_json(_as_text(value))}
+
+
+def _as_text(value: SqliteValue) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+_TO_WIRE: Final[Mapping[ColumnFamily, Callable[[UserColumn, SqliteValue], ColumnValue]]] = {
+    ColumnFamily.BOOLEAN: _boolean_to_wire,
+    ColumnFamily.NUMERIC: _numeric_to_wire,
+    ColumnFamily.DATETIME: _datetime_to_wire,
+    ColumnFamily.DATE: _date_to_wire,
+    ColumnFamily.TIME: _time_to_wire,
+    ColumnFamily.UUID: _uuid_to_wire,
+    ColumnFamily.JSON: _json_to_wire,
+}
