@@ -1,0 +1,198 @@
+"""The service API as an ASGI application."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from http import HTTPStatus
+from importlib.resources import files
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response as StarletteResponse
+from starlette.routing import Route
+from starlette.types import Lifespan, Message, Receive, Scope, Send
+
+from server_stub.api.batch import Batch
+from server_stub.api.body import ClientDisconnected, check_announced_size, read_body
+from server_stub.api.calls import Calls, Response, log_request, response_of
+from server_stub.api.limits import ApiLimits
+from server_stub.api.openapi import SERVICE_DOCUMENT, WORKER_DOCUMENT
+from server_stub.api.operations import OPERATIONS, Operation, ServiceOperations
+from server_stub.api.refusals import internal_error, refusal, unavailable, unknown_operation
+from server_stub.core.ports import StoreError
+from server_stub.engine.errors import ServiceError
+from xdb_sdk.protocol import SERVICE_BATCH_PATH, SERVICE_PREFIX, ErrorSubType
+
+logger = logging.getLogger(__name__)
+
+JSON = "application/json"
+READY_TIMEOUT_S = 5.0
+
+Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
+ReadyCheck = Callable[[], Awaitable[None]]
+
+
+class ServiceApi:
+    """Serve the service API, health and the OpenAPI documents.
+
+    The paths that carry load are found in one dictionary and served from bytes to bytes; starlette serves the rest.
+
+    Args:
+        operations: What the calls are handed to.
+        is_ready: Returns if the database can be reached and has the right schema, and raises `StoreError` if not.
+        limits: How large requests may be.
+        lifespan: Opens and closes the server around the serving.
+
+    Source: semantics 6.
+    """
+
+    def __init__(
+        self,
+        operations: ServiceOperations,
+        is_ready: ReadyCheck,
+        *,
+        limits: ApiLimits | None = None,
+        lifespan: Lifespan[Starlette] | None = None,
+    ) -> None:
+        self._limits = limits or ApiLimits()
+        self._calls = Calls(operations, self._limits)
+        self._is_ready = is_ready
+        self._hot: dict[str, Endpoint] = {
+            SERVICE_PREFIX + operation.name: partial(self._serve_call, operation) for operation in OPERATIONS.values()
+        }
+        self._hot[SERVICE_BATCH_PATH] = self._serve_batch
+        self._rest = Starlette(
+            routes=[
+                Route("/healthz", _healthz),
+                Route("/readyz", self._readyz),
+                Route("/openapi.json", partial(_document, SERVICE_DOCUMENT)),
+                Route("/openapi-worker.json", partial(_document, WORKER_DOCUMENT)),
+            ],
+            exception_handlers={HTTPException: _http_error, Exception: _unexpected_error},
+            lifespan=lifespan,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] != "http":
+            await self._rest(scope, receive, send)
+            return
+        endpoint = self._hot.get(scope["path"].removeprefix(scope.get("root_path", "")))
+        if endpoint is None:
+            await self._serve_rest(scope, receive, send)
+        elif scope["method"] == "POST":
+            await endpoint(scope, receive, send)
+        else:
+            error = _method_not_allowed(scope["method"], scope["path"], "POST")
+            await self._refuse(scope, send, error, (b"allow", b"POST"))
+
+    async def _serve_call(self, operation: Operation, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            check_announced_size(scope, self._limits.max_call_bytes, "max_call_bytes")
+            body = await read_body(receive, self._limits)
+        except ServiceError as error:
+            await self._refuse(scope, send, error, _CLOSE)
+        except ClientDisconnected:
+            logger.debug("call cut off")
+        else:
+            await _send(send, await self._calls.respond(operation, body))
+
+    async def _serve_batch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            check_announced_size(scope, self._limits.max_batch_bytes, "max_batch_bytes")
+        except ServiceError as error:
+            await self._refuse(scope, send, error, _CLOSE)
+        else:
+            await Batch(self._calls, self._limits, receive, send).serve()
+
+    async def _refuse(self, scope: Scope, send: Send, error: ServiceError, *headers: tuple[bytes, bytes]) -> None:
+        began_s = asyncio.get_running_loop().time()
+        await _send(send, response_of(error), *headers)
+        log_request(_label(scope), error.status, began_s)
+
+    async def _serve_rest(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began_s = asyncio.get_running_loop().time()
+
+        async def send_and_log(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.start":
+                log_request(_label(scope), message["status"], began_s)
+
+        await self._rest(scope, receive, send_and_log)
+
+    async def _readyz(self, request: Request) -> StarletteResponse:
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await self._is_ready()
+        except (StoreError, TimeoutError) as error:
+            logger.warning("not ready", extra={"error": str(error) or "the database does not answer"})
+            return _starlette_response(response_of(unavailable("the database cannot be used")))
+        return StarletteResponse(b'{"status":"ready"}', media_type=JSON)
+
+
+_CLOSE = (b"connection", b"close")
+"""Sent where part of a body is left unread: nobody is to send, or read, the rest of it."""
+
+
+def _label(scope: Scope) -> str:
+    return f"{scope['method']} {scope['path'][:200]}"
+
+
+async def _healthz(request: Request) -> StarletteResponse:
+    return StarletteResponse(b'{"status":"ok"}', media_type=JSON)
+
+
+async def _document(name: str, request: Request) -> StarletteResponse:
+    return StarletteResponse(files("server_stub.api").joinpath(name).read_bytes(), media_type=JSON)
+
+
+def _http_error(request: Request, error: Exception) -> StarletteResponse:
+    """Answer what starlette refuses: a path or a method that there is not."""
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = (error.headers or {}).get("Allow", "")
+        return _starlette_response(response_of(_method_not_allowed(request.method, path, allowed)), error.headers)
+    return _starlette_response(response_of(_not_found(path)))
+
+
+def _not_found(path: str) -> ServiceError:
+    if path.startswith(SERVICE_PREFIX):
+        return unknown_operation(path.removeprefix(SERVICE_PREFIX))
+    return refusal(
+        HTTPStatus.NOT_FOUND,
+        ErrorSubType.NOT_FOUND,
+        f"there is no path {path[:100]!r}; /openapi.json describes the paths there are",
+    )
+
+
+def _method_not_allowed(method: str, path: str, allowed: str) -> ServiceError:
+    return refusal(
+        HTTPStatus.METHOD_NOT_ALLOWED, ErrorSubType.METHOD_NOT_ALLOWED, f"{path} takes {allowed}, not {method}"
+    )
+
+
+def _unexpected_error(request: Request, error: Exception) -> StarletteResponse:
+    return _starlette_response(response_of(internal_error()))
+
+
+def _starlette_response(response: Response, headers: Mapping[str, str] | None = None) -> StarletteResponse:
+    all_headers = dict(headers or {})
+    if response.retry_after_s is not None:
+        all_headers["retry-after"] = str(math.ceil(response.retry_after_s))
+    return StarletteResponse(response.body, response.status, all_headers, media_type=JSON)
+
+
+async def _send(send: Send, response: Response, *headers: tuple[bytes, bytes]) -> None:
+    all_headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(response.body)),
+        *headers,
+    ]
+    if response.retry_after_s is not None:
+        all_headers.append((b"retry-after", b"%d" % math.ceil(response.retry_after_s)))
+    await send({"type": "http.response.start", "status": response.status, "headers": all_headers})
+    await send({"type": "http.response.body", "body": response.body})

@@ -1,0 +1,99 @@
+"""Carries out one call: bytes in, status and bytes out, whichever way it came."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from server_stub.api.limits import ApiLimits, find_large_value
+from server_stub.api.operations import OPERATIONS, Operation, ServiceOperations
+from server_stub.api.refusals import internal_error, invalid_fields, invalid_request, too_large
+from server_stub.core.json_text import find_json_problem
+from server_stub.engine.errors import ServiceError
+from xdb_sdk.protocol import WireModel
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An answer ready to be sent; `body` is JSON."""
+
+    status: int
+    body: bytes
+    retry_after_s: float | None = None
+
+
+def response_of(error: ServiceError) -> Response:
+    """Write an error."""
+    return Response(error.status, error.body.to_json(), error.body.retry_after_s)
+
+
+class Calls:
+    """Parse, check and carry out calls, and log one line for each."""
+
+    def __init__(self, operations: ServiceOperations, limits: ApiLimits) -> None:
+        self._limits = limits
+        self._methods: dict[str, Callable[[Any], Awaitable[WireModel]]] = {
+            operation.name: getattr(operations, operation.method) for operation in OPERATIONS.values()
+        }
+
+    async def respond(self, operation: Operation, body: bytes) -> Response:
+        """Carry out a call whose body is the request of `operation`. Never raises an `Exception`."""
+        began_s = asyncio.get_running_loop().time()
+        request: WireModel | None = None
+        try:
+            request = self._parse(operation, body)
+            response = await self.carry_out(operation, request, body)
+        except ServiceError as error:
+            response = response_of(error)
+        log_request(operation.name, response.status, began_s, request)
+        return response
+
+    def _parse(self, operation: Operation, body: bytes) -> WireModel:
+        try:
+            return operation.request_type.model_validate_json(body)
+        except ValidationError as error:
+            raise invalid_fields(error) from error
+
+    async def carry_out(self, operation: Operation, request: WireModel, text: bytes) -> Response:
+        """Check a parsed request and carry it out.
+
+        Args:
+            operation: What to do.
+            request: Of the operation's request type.
+            text: The JSON that the request was parsed from.
+
+        Raises:
+            ServiceError: It was refused.
+        """
+        self._check(request, text)
+        try:
+            answer = await self._methods[operation.name](request)
+        except ServiceError:
+            raise
+        except Exception as error:
+            logger.exception("operation failed", extra={"operation": operation.name})
+            raise internal_error() from error
+        return Response(200, answer.to_json())
+
+    def _check(self, request: WireModel, text: bytes) -> None:
+        limits = self._limits
+        if len(text) > limits.max_value_bytes and (large := find_large_value(request, limits.max_value_bytes)):
+            raise too_large(large, f"{limits.max_value_bytes} bytes", "max_value_bytes")
+        if problem := find_json_problem(text, max_depth=limits.max_json_depth):
+            raise invalid_request(problem)
+
+
+def log_request(operation: str, status: int, began_s: float, request: WireModel | None = None) -> None:
+    """Log a request that has been answered; `began_s` is the event loop's time at its beginning. Never payloads."""
+    if logger.isEnabledFor(logging.INFO):
+        duration_ms = round((asyncio.get_running_loop().time() - began_s) * 1000, 2)
+        facts = {"operation": operation, "status": status, "duration_ms": duration_ms}
+        process_id = getattr(request, "process_id", None)
+        if process_id is not None:
+            facts["process_id"] = process_id
+        logger.info("request", extra=facts)

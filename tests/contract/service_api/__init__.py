@@ -1,0 +1,1 @@
+"""The service API as a raw client sees it."""

@@ -1,0 +1,54 @@
+"""The API over operations that keep no state, and a client that speaks to it without sockets."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from server_stub.api.app import ServiceApi
+from server_stub.api.limits import ApiLimits
+from server_stub.core.ports import StoreUnavailable
+from tests.contract.service_api.fake_operations import FakeOperations
+
+SMALL_LIMITS = ApiLimits(
+    max_value_bytes=1_000,
+    max_call_bytes=4_000,
+    max_batch_bytes=20_000,
+    max_batch_calls=20,
+    body_timeout=timedelta(milliseconds=50),
+)
+
+
+@pytest.fixture
+def operations() -> FakeOperations:
+    made = FakeOperations()
+    made.gates["p-1"].set()
+    return made
+
+
+class Readiness:
+    """Whether the database answers, as a test wants it."""
+
+    is_ready = True
+
+    async def __call__(self) -> None:
+        if not self.is_ready:
+            raise StoreUnavailable("SELECT 1 failed: no such table: xdb_sys_process_execution")
+
+
+@pytest.fixture
+def readiness() -> Readiness:
+    return Readiness()
+
+
+@pytest.fixture
+def api(operations: FakeOperations, readiness: Readiness) -> ServiceApi:
+    return ServiceApi(operations, readiness, limits=SMALL_LIMITS)
+
+
+@pytest.fixture
+async def client(api: ServiceApi) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(api)
+    async with httpx.AsyncClient(transport=transport, base_url="http://xdb") as made:
+        yield made
