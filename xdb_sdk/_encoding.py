@@ -59,7 +59,11 @@ class ObjectEncoder:
         data = _written(codec, value, where)
         _check_storable(data, (), where)
         if codec.may_lose:
-            _check_comes_back(value, self.decode(data, type_hint, where), (), where)
+            try:
+                read = self.decode(data, type_hint, where)
+            except DecodeError as error:
+                raise EncodeError(where, error.path, f"could not be read back: {error.problem}") from error
+            _check_comes_back(value, read, (), where)
         return data
 
     def decode(self, data: Json, type_hint: Any, where: str) -> Any:

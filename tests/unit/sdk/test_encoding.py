@@ -54,6 +54,10 @@ class Special(Item):
     discount: int = 10
 
 
+class Hidden(BaseModel):
+    secret: int = Field(exclude=True)
+
+
 class Box(BaseModel, Generic[T]):
     content: T
 
@@ -283,6 +287,7 @@ REFUSED: list[tuple[str, Any, Any, str, str]] = [
     ("circle", _circle(), Any, "", "contains itself"),
     ("endless_model", _endless_node(), Node, "", "contains itself"),
     ("lost_fields", [Special()], list[Item], "[0]", "Special would be read back as Item"),
+    ("unreadable", Hidden(secret=1), Hidden | int, "secret", "could not be read back"),
     ("indistinct_models", OtherTwin(name="a"), Twin | OtherTwin, "", "OtherTwin would be read back as Twin"),
     ("indistinct_scalars", {"a": "1.5"}, dict[str, Decimal | str], "a", "str would be read back as Decimal"),
     ("indistinct_items", {"1.5"}, set[Decimal | str], "", "items would be read back"),
