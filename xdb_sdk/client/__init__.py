@@ -1,0 +1,46 @@
+"""The client: one layer that knows what to send and what answers mean, and a sync and an async face of it."""
+
+from xdb_sdk.client._async_calls import AsyncUnregisteredClient
+from xdb_sdk.client._clock import ClientClock
+from xdb_sdk.client._exchange import ClientClosedError
+from xdb_sdk.client._operations import QueueMessage
+from xdb_sdk.client._options import ClientOptions, ClientRetryPolicy
+from xdb_sdk.client._results import (
+    AttemptFailure,
+    ProcessError,
+    ProcessInfo,
+    ProcessSummary,
+    QueueCommandInfo,
+    StateCompletion,
+    StateExecutionInfo,
+    StateOutput,
+    StopResult,
+    TimerInfo,
+)
+from xdb_sdk.client._sync_calls import UnregisteredClient
+from xdb_sdk.client._transport import AsyncTransport, LineStream, Reply, Transport, TransportError
+
+__all__ = [
+    "AsyncTransport",
+    "AsyncUnregisteredClient",
+    "AttemptFailure",
+    "ClientClock",
+    "ClientClosedError",
+    "ClientOptions",
+    "ClientRetryPolicy",
+    "LineStream",
+    "ProcessError",
+    "ProcessInfo",
+    "ProcessSummary",
+    "QueueCommandInfo",
+    "QueueMessage",
+    "Reply",
+    "StateCompletion",
+    "StateExecutionInfo",
+    "StateOutput",
+    "StopResult",
+    "TimerInfo",
+    "Transport",
+    "TransportError",
+    "UnregisteredClient",
+]

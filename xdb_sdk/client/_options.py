@@ -1,0 +1,100 @@
+"""What a client is told once, when it is made."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from xdb_sdk._encoding import ObjectEncoder
+from xdb_sdk._errors import InvalidArgumentError
+from xdb_sdk.client._checks import check_name
+from xdb_sdk.client._urls import base_url
+from xdb_sdk.protocol import DEFAULT_NAMESPACE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRetryPolicy:
+    """When a client repeats a request by itself.
+
+    Only what is safe is repeated: reads, waits, stops, and publishes in which every message has a dedup id. Any other
+    request is repeated only if it certainly took no effect: the connection was refused, or the server answered 429 or
+    503 and said when to come back.
+
+    Attributes:
+        max_attempts: Requests made for one call, the first included; 1 repeats nothing.
+        initial_backoff: The pause before the second attempt.
+        backoff_coefficient: What each further pause is multiplied by.
+        max_backoff: The longest pause, unless the server's Retry-After asks for a longer one.
+        max_total_time: No attempt begins later than this after the first.
+        random: A number in [0, 1) for each pause, which is drawn between half its length and all of it.
+
+    Source: semantics 6.9.
+    """
+
+    max_attempts: int = 10
+    initial_backoff: timedelta = timedelta(milliseconds=100)
+    backoff_coefficient: float = 2.0
+    max_backoff: timedelta = timedelta(seconds=2)
+    max_total_time: timedelta = timedelta(seconds=30)
+    random: Callable[[], float] = field(default=random.random, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise InvalidArgumentError(f"max_attempts is {self.max_attempts}; it must be at least 1")
+        if self.backoff_coefficient < 1:
+            raise InvalidArgumentError(f"backoff_coefficient is {self.backoff_coefficient}; it must be at least 1")
+        for name in ("initial_backoff", "max_backoff", "max_total_time"):
+            if getattr(self, name) < timedelta(0):
+                raise InvalidArgumentError(f"{name} is {getattr(self, name)}; it must not be negative")
+
+    @classmethod
+    def none(cls) -> "ClientRetryPolicy":
+        """Repeat nothing."""
+        return cls(max_attempts=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """Where the server and the worker are, and how calls are made.
+
+    Attributes:
+        server_url: Base URL of the server, with a path prefix if it stands behind one.
+        worker_url: Base URL at which the *server* reaches the worker; it is stored with each process that is started.
+        object_encoder: Turns inputs, outputs, attributes and messages into JSON and back.
+        api_timeout: How long a call that does not wait for user code may take.
+        long_poll_api_max_wait_time: The longest one request of a wait; waits repeat it. Some proxies cut requests at
+            30 s. The server cuts it to 30 s.
+        namespace: The namespace of every process id that is given to the client.
+        retry: When a failed request is repeated.
+        max_batch_calls: The most calls that an AsyncClient puts into one request.
+        max_batch_bytes: The most bytes that an AsyncClient puts into one request; a larger call travels alone.
+
+    Raises:
+        InvalidArgumentError: A URL cannot be called, or a number is out of range.
+    """
+
+    server_url: str = "http://127.0.0.1:8801"
+    worker_url: str = "http://127.0.0.1:8802"
+    object_encoder: ObjectEncoder = field(default_factory=ObjectEncoder)
+    api_timeout: timedelta = timedelta(seconds=60)
+    long_poll_api_max_wait_time: timedelta = timedelta(seconds=20)
+    namespace: str = DEFAULT_NAMESPACE
+    retry: ClientRetryPolicy = ClientRetryPolicy()
+    max_batch_calls: int = 256
+    max_batch_bytes: int = 1024 * 1024
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "server_url", base_url(self.server_url, "server_url"))
+        object.__setattr__(self, "worker_url", base_url(self.worker_url, "worker_url"))
+        check_name(self.namespace, "namespace")
+        for name in ("api_timeout", "long_poll_api_max_wait_time"):
+            if getattr(self, name) <= timedelta(0):
+                raise InvalidArgumentError(f"{name} is {getattr(self, name)}; it must be longer than nothing")
+        for name in ("max_batch_calls", "max_batch_bytes"):
+            if getattr(self, name) < 1:
+                raise InvalidArgumentError(f"{name} is {getattr(self, name)}; it must be at least 1")
+
+    @classmethod
+    def local_default(cls) -> "ClientOptions":
+        """A server on 127.0.0.1:8801 and a worker on 127.0.0.1:8802."""
+        return cls()

@@ -1,0 +1,285 @@
+"""What calls of a client return: plain immutable values, instants as aware UTC datetimes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from xdb_sdk.protocol import (
+    DescribeAnswer,
+    ExecuteStatus,
+    ProcessErrorType,
+    ProcessStatus,
+    QueueCommandStatus,
+    StateApi,
+    StateStatus,
+    TimerStatus,
+    WaitUntilStatus,
+)
+from xdb_sdk.protocol import ProcessErrorInfo as WireProcessError
+from xdb_sdk.protocol import ProcessSummary as WireProcessSummary
+from xdb_sdk.protocol import StateExecutionInfo as WireStateExecution
+from xdb_sdk.protocol import StateOutput as WireStateOutput
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateOutput:
+    """An output of a closing decision (semantics 4.6).
+
+    Attributes:
+        state_id: The state that gave it; None if an RPC did.
+        state_execution_id: The same with its number, "<state_id>-<number>".
+        output: The value, decoded if a type hint was given to the call, else as JSON.
+    """
+
+    state_id: str | None
+    state_execution_id: str | None
+    output: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessError:
+    """Why an execution did not complete (semantics 4.7).
+
+    Attributes:
+        error_type: In one word.
+        message: For people.
+        state_execution_id: The state that failed, if one did.
+        api: Which of its two methods failed.
+        worker_error_type: Class name of the exception in the worker.
+    """
+
+    error_type: ProcessErrorType
+    message: str
+    state_execution_id: str | None
+    api: StateApi | None
+    worker_error_type: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFailure:
+    """The last failed attempt of a state execution. `details` are at most 4 KiB of the worker's answer."""
+
+    api: StateApi
+    http_status: int
+    error_type: str
+    details: str
+    attempt: int
+    failed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerInfo:
+    """A timer that a state waits for."""
+
+    command_id: str | None
+    fire_at: datetime
+    status: TimerStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueCommandInfo:
+    """Messages that a state waits for; it has `received_count` of them already."""
+
+    command_id: str | None
+    queue_name: str
+    status: QueueCommandStatus
+    received_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateExecutionInfo:
+    """Where a state execution stands, in enough detail to explain why a process does not go on.
+
+    Attributes:
+        attempt: The current attempt of the method that runs or is retried, from 1.
+        next_attempt_at: When a failed method is tried again; None if it is not being retried.
+        timers: What it waits for, in the order of its commands.
+        queue_commands: What it waits for, in the order of its commands.
+    """
+
+    state_id: str
+    number: int
+    status: StateStatus
+    wait_until_status: WaitUntilStatus
+    execute_status: ExecuteStatus
+    attempt: int
+    created_at: datetime
+    closed_at: datetime | None
+    next_attempt_at: datetime | None
+    last_failure: AttemptFailure | None
+    timers: tuple[TimerInfo, ...]
+    queue_commands: tuple[QueueCommandInfo, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSummary:
+    """An execution in a list. `is_current` says that it is the latest of its process id."""
+
+    namespace: str
+    process_id: str
+    process_execution_id: str
+    process_type: str
+    status: ProcessStatus
+    is_current: bool
+    started_at: datetime
+    closed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessInfo(ProcessSummary):
+    """Everything about an execution.
+
+    Attributes:
+        object_id: Primary key of the row it is mapped to, in table `table_name`; both None without a table.
+        timeout_at: When it times out; None if never.
+        graceful_complete_requested: It completes as soon as no state is open.
+        reason: Why it was stopped, in the words of who stopped it.
+        states: The open state executions; with `include={"closed_states"}` all of them.
+        queue_sizes: Messages in each queue; None unless asked for with `include={"queues"}`.
+    """
+
+    worker_url: str
+    object_id: Any
+    table_name: str | None
+    timeout_at: datetime | None
+    graceful_complete_requested: bool
+    reason: str | None
+    error: ProcessError | None
+    outputs: tuple[StateOutput, ...]
+    states: tuple[StateExecutionInfo, ...]
+    queue_sizes: Mapping[str, int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopResult:
+    """Status of the execution after a stop; `changed` is false if it was closed before."""
+
+    process_execution_id: str
+    status: ProcessStatus
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateCompletion:
+    """How the wait for a state execution ended (semantics 6.8).
+
+    Attributes:
+        state_status: Its status, COMPLETED if `execute` was applied; None if the process closed without it.
+        output: What its decision gave as output, decoded if a type hint was given; None if nothing.
+    """
+
+    process_execution_id: str
+    process_status: ProcessStatus
+    state_execution_id: str | None
+    state_status: StateStatus | None
+    output: Any
+
+
+def instant(at_ms: int) -> datetime:
+    """Turn milliseconds since the epoch into an aware UTC datetime, exactly."""
+    return _EPOCH + timedelta(milliseconds=at_ms)
+
+
+def optional_instant(at_ms: int | None) -> datetime | None:
+    """Turn milliseconds since the epoch, if any, into an aware UTC datetime."""
+    return None if at_ms is None else instant(at_ms)
+
+
+def process_summary(wire: WireProcessSummary) -> ProcessSummary:
+    """Read an execution of a list."""
+    return ProcessSummary(**_summary_fields(wire))
+
+
+def process_info(wire: DescribeAnswer) -> ProcessInfo:
+    """Read the answer of describe."""
+    return ProcessInfo(
+        **_summary_fields(wire),
+        worker_url=wire.worker_url,
+        object_id=wire.object_id,
+        table_name=wire.table_name,
+        timeout_at=optional_instant(wire.timeout_at_ms),
+        graceful_complete_requested=wire.graceful_complete_requested,
+        reason=wire.reason,
+        error=_process_error(wire.error),
+        outputs=state_outputs(wire.outputs),
+        states=tuple(_state_execution(state) for state in wire.states),
+        queue_sizes=wire.queue_sizes,
+    )
+
+
+def state_outputs(wire: Sequence[WireStateOutput]) -> tuple[StateOutput, ...]:
+    """Read outputs, their values as JSON."""
+    return tuple(
+        StateOutput(state_id=output.state_id, state_execution_id=output.state_execution_id, output=output.output)
+        for output in wire
+    )
+
+
+def _summary_fields(wire: WireProcessSummary) -> dict[str, Any]:
+    return {
+        "namespace": wire.namespace,
+        "process_id": wire.process_id,
+        "process_execution_id": wire.process_execution_id,
+        "process_type": wire.process_type,
+        "status": wire.status,
+        "is_current": wire.is_current,
+        "started_at": instant(wire.started_at_ms),
+        "closed_at": optional_instant(wire.closed_at_ms),
+    }
+
+
+def _process_error(wire: WireProcessError | None) -> ProcessError | None:
+    if wire is None:
+        return None
+    return ProcessError(
+        error_type=wire.error_type,
+        message=wire.message,
+        state_execution_id=wire.state_execution_id,
+        api=wire.api,
+        worker_error_type=wire.worker_error_type,
+    )
+
+
+def _state_execution(wire: WireStateExecution) -> StateExecutionInfo:
+    return StateExecutionInfo(
+        state_id=wire.state_id,
+        number=wire.number,
+        status=wire.status,
+        wait_until_status=wire.wait_until_status,
+        execute_status=wire.execute_status,
+        attempt=wire.attempt,
+        created_at=instant(wire.created_at_ms),
+        closed_at=optional_instant(wire.closed_at_ms),
+        next_attempt_at=optional_instant(wire.next_attempt_at_ms),
+        last_failure=_attempt_failure(wire),
+        timers=tuple(
+            TimerInfo(command_id=timer.command_id, fire_at=instant(timer.fire_at_ms), status=timer.status)
+            for timer in wire.timers
+        ),
+        queue_commands=tuple(
+            QueueCommandInfo(
+                command_id=command.command_id,
+                queue_name=command.queue_name,
+                status=command.status,
+                received_count=command.received,
+            )
+            for command in wire.queue_commands
+        ),
+    )
+
+
+def _attempt_failure(wire: WireStateExecution) -> AttemptFailure | None:
+    failure = wire.last_failure
+    if failure is None:
+        return None
+    return AttemptFailure(
+        api=failure.api,
+        http_status=failure.http_status,
+        error_type=failure.error_type,
+        details=failure.details,
+        attempt=failure.attempt,
+        failed_at=instant(failure.at_ms),
+    )

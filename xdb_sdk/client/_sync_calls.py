@@ -1,0 +1,525 @@
+"""What `Client` and `UnregisteredClient` share, and the latter: plans carried out on the caller's thread."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast, overload
+
+from xdb_sdk._options import ProcessStartOptions
+from xdb_sdk.client._clock import ClientClock, SystemClock
+from xdb_sdk.client._exchange import Call, ClientClosedError, Outcome, Pause, Plan
+from xdb_sdk.client._operations import Operations, ProcessRef, QueueMessage
+from xdb_sdk.client._options import ClientOptions
+from xdb_sdk.client._results import (
+    ProcessInfo,
+    ProcessSummary,
+    StateCompletion,
+    StateOutput,
+    StopResult,
+    process_summary,
+)
+from xdb_sdk.client._transport import Transport, TransportError
+from xdb_sdk.protocol import (
+    DescribeInclude,
+    Json,
+    ListRequest,
+    LoadedData,
+    ProcessStatus,
+    ProcessStopType,
+    ReadRequest,
+    StateOptionsConfig,
+    TableMapping,
+    TableWrite,
+)
+
+T = TypeVar("T")
+Result = TypeVar("Result")
+
+READ_AS_DECLARED = ReadRequest()
+"""Read nothing at first: a worker that needs data says which, and is called again with it."""
+
+
+class SyncCalls:
+    """The calls that need no process class. May be used by several threads at once.
+
+    Every call raises, beside what it names:
+        InvalidArgumentError: An argument cannot be used; nothing was sent.
+        HttpError: The server refused the call (ClientSideError) or failed (ServerSideError).
+        UnavailableError: The server could not be reached or is too busy; the message says if something was sent.
+        ClientClosedError: The client is closed.
+    """
+
+    def __init__(
+        self, options: ClientOptions, transport: Transport | None = None, clock: ClientClock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._transport = transport or _http_transport(options.server_url)
+        self._operations = Operations(options, self._clock.now_s)
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        """Give the client itself."""
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the client."""
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections. Calls of other threads end with an error, a wait at the latest after its long poll.
+
+        Closing twice is fine.
+        """
+        self._is_closed = True
+        self._transport.close()
+
+    def stop_process(
+        self,
+        process_id: str,
+        stop_type: ProcessStopType = ProcessStopType.TERMINATE,
+        reason: str | None = None,
+        *,
+        process_execution_id: str | None = None,
+    ) -> StopResult:
+        """Close a running execution at once; a closed one stays as it is. Safe to repeat.
+
+        Args:
+            process_id: Which process; its current execution, unless `process_execution_id` names another.
+            stop_type: Which final status it gets.
+            reason: Kept with the execution, at most 1000 characters.
+            process_execution_id: Stop exactly this execution.
+
+        Raises:
+            ProcessNotFoundError: There is no such process.
+
+        Source: semantics 6.1.
+        """
+        return self._run(self._operations.stop(ProcessRef(process_id, process_execution_id), stop_type, reason))
+
+    def describe_process(
+        self,
+        process_id: str,
+        *,
+        include: Collection[DescribeInclude] = (),
+        process_execution_id: str | None = None,
+    ) -> ProcessInfo:
+        """Tell everything about an execution: status, outputs, error, open states and what they wait for.
+
+        Args:
+            process_id: Which process; its current execution, unless `process_execution_id` names another.
+            include: "queues" for the size of every queue, "closed_states" for states that are done.
+            process_execution_id: Describe exactly this execution.
+
+        Raises:
+            ProcessNotFoundError: There is no such process.
+
+        Source: semantics 6.2.
+        """
+        return self._run(self._operations.describe(ProcessRef(process_id, process_execution_id), include))
+
+    def list_processes(
+        self,
+        *,
+        process_id: str | None = None,
+        process_type: str | None = None,
+        statuses: Collection[ProcessStatus] = (),
+        started_from: datetime | None = None,
+        started_before: datetime | None = None,
+        closed_from: datetime | None = None,
+        closed_before: datetime | None = None,
+        page_size: int = 100,
+    ) -> Iterator[ProcessSummary]:
+        """List executions, newest first, one request a page as you iterate. All filters combine.
+
+        Args:
+            process_id: All executions of this process id.
+            process_type: Only of this type.
+            statuses: Only with one of these; empty for all.
+            started_from: Started at or after this aware datetime.
+            started_before: Started before it.
+            closed_from: Closed at or after it.
+            closed_before: Closed before it.
+            page_size: Executions in a request, 1 to 1000.
+
+        Source: semantics 6.6.
+        """
+        request = self._operations.list_request(
+            process_id=process_id,
+            process_type=process_type,
+            statuses=statuses,
+            started_from=started_from,
+            started_before=started_before,
+            closed_from=closed_from,
+            closed_before=closed_before,
+            page_size=page_size,
+        )
+        return self._pages(request)
+
+    @overload
+    def wait_for_process_completion(
+        self,
+        process_id: str,
+        type_hint: None = None,
+        timeout: timedelta | None = None,
+        *,
+        process_execution_id: str | None = None,
+    ) -> Any: ...
+    @overload
+    def wait_for_process_completion(
+        self,
+        process_id: str,
+        type_hint: type[T],
+        timeout: timedelta | None = None,
+        *,
+        process_execution_id: str | None = None,
+    ) -> T: ...
+    @overload
+    def wait_for_process_completion(
+        self,
+        process_id: str,
+        type_hint: Any,
+        timeout: timedelta | None = None,
+        *,
+        process_execution_id: str | None = None,
+    ) -> Any: ...
+    def wait_for_process_completion(
+        self,
+        process_id: str,
+        type_hint: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        process_execution_id: str | None = None,
+    ) -> Any:
+        """Wait until an execution completes and return its output.
+
+        Args:
+            process_id: Which process. The execution that is current now is waited for, also if another replaces it.
+            type_hint: What to decode the output to; None for JSON as it is. Having no output counts as null.
+            timeout: How long to wait; None for ever. Each request of a long wait is short; see ClientOptions.
+            process_execution_id: Wait for exactly this execution.
+
+        Raises:
+            ProcessStillRunningError: It is running at the deadline.
+            ProcessFailed: It failed.
+            ProcessTimeout: It timed out.
+            ProcessTerminated: It was terminated or replaced.
+            ProcessCanceled: It was canceled.
+            ProcessNotFoundError: There is no such process.
+            DecodeError: The output is not of the type hint.
+            InvalidArgumentError: It has more than one output: use `get_process_results`.
+
+        Source: semantics 6.4.
+        """
+        return self._run(
+            self._operations.single_output(ProcessRef(process_id, process_execution_id), type_hint, timeout)
+        )
+
+    def get_process_results(
+        self,
+        process_id: str,
+        type_hint: Any = None,
+        timeout: timedelta | None = None,
+        *,
+        process_execution_id: str | None = None,
+    ) -> list[StateOutput]:
+        """Wait until an execution completes and return all its outputs, in the order in which they were committed.
+
+        Takes and raises what `wait_for_process_completion` does; `type_hint` is for every output.
+
+        Source: semantics 4.6.
+        """
+        ref = ProcessRef(process_id, process_execution_id)
+        return self._run(self._operations.outputs(ref, type_hint, timeout))
+
+    def update_process_config(
+        self,
+        process_id: str,
+        *,
+        worker_url: str | None = None,
+        timeout: timedelta | None = None,
+        process_execution_id: str | None = None,
+    ) -> None:
+        """Change where the worker of a running execution is, or when it times out.
+
+        Args:
+            process_id: Which process; its current execution, unless `process_execution_id` names another.
+            worker_url: The new base URL; None leaves it.
+            timeout: The new timeout, counted from the start of the execution; zero removes it, None leaves it.
+            process_execution_id: Change exactly this execution.
+
+        Raises:
+            ProcessNotFoundError: There is no such process.
+            ProcessNotRunningError: It is closed.
+        """
+        self._run(self._operations.update_config(ProcessRef(process_id, process_execution_id), worker_url, timeout))
+
+    def _pages(self, first: ListRequest) -> Iterator[ProcessSummary]:
+        request: ListRequest | None = first
+        while request is not None:
+            page, request = self._run(self._operations.list_page(request))
+            yield from map(process_summary, page.processes)
+
+    def _run(self, plan: Plan[Result]) -> Result:
+        """Carry out a plan."""
+        outcome: Outcome = None
+        while True:
+            if self._is_closed:
+                raise ClientClosedError
+            try:
+                step = plan.send(outcome)
+            except StopIteration as end:
+                return cast(Result, end.value)
+            outcome = self._carry_out(step)
+
+    def _carry_out(self, step: Call[Any] | Pause) -> Outcome:
+        if isinstance(step, Pause):
+            self._clock.sleep(step.delay_s)
+            return None
+        try:
+            return self._transport.send(step.path, step.body, step.timeout_s)
+        except TransportError as error:
+            return error
+
+
+def _http_transport(server_url: str) -> Transport:
+    # Imported when a client is made: a worker imports this package too, and httpx costs more than all the rest of it.
+    from xdb_sdk.client._http import HttpxTransport
+
+    return HttpxTransport(server_url)
+
+
+class UnregisteredClient(SyncCalls):
+    """Calls processes by names and JSON values, without their classes. No types are checked.
+
+    Args:
+        options: Where server and worker are; by default on this machine.
+        transport: Carries the requests instead of HTTP.
+        clock: The time; by default the machine's.
+    """
+
+    def __init__(
+        self,
+        options: ClientOptions | None = None,
+        *,
+        transport: Transport | None = None,
+        clock: ClientClock | None = None,
+    ) -> None:
+        super().__init__(options or ClientOptions.local_default(), transport, clock)
+
+    def start_process(
+        self,
+        process_id: str,
+        process_type: str,
+        input: Json = None,
+        options: ProcessStartOptions | None = None,
+        *,
+        starting_state_id: str | None = None,
+        starting_state_options: StateOptionsConfig | None = None,
+        table: TableMapping | None = None,
+    ) -> str:
+        """Start an execution.
+
+        Args:
+            process_id: Under which id.
+            process_type: Name under which the worker knows the class.
+            input: Input of the starting state, as JSON.
+            options: Its initial attributes are process-local JSON values here.
+            starting_state_id: The starting state; None for a process without one.
+            starting_state_options: Its options in full; say `skip_wait_until` for a state without wait_until.
+            table: The row that the execution is mapped to, and what to write into it.
+
+        Returns:
+            The process execution id.
+
+        Raises:
+            ProcessAlreadyStartedError: The id reuse policy forbids it.
+        """
+        return self._run(
+            self._operations.unregistered_start(
+                process_id, process_type, input, options, starting_state_id, starting_state_options, table
+            )
+        )
+
+    def invoke_rpc(
+        self,
+        process_id: str,
+        rpc_name: str,
+        input: Json = None,
+        *,
+        timeout: timedelta = timedelta(seconds=10),
+        read: ReadRequest = READ_AS_DECLARED,
+        read_only: bool = False,
+        process_execution_id: str | None = None,
+    ) -> Json:
+        """Call an RPC method and return its result as JSON.
+
+        Args:
+            process_id: Which process; its current execution, unless `process_execution_id` names another.
+            rpc_name: Name of the RPC.
+            input: Its input as JSON.
+            timeout: How long the method may take.
+            read: What to load for it; by default the worker says what it needs.
+            read_only: The method changes nothing.
+            process_execution_id: Call exactly this execution.
+
+        Raises:
+            RpcExecutionError: The method raised or was too slow, or the worker could not be reached.
+            RpcLockNotAcquiredError: Others kept changing what it locks.
+            ProcessNotFoundError: There is no such process.
+            ProcessNotRunningError: It is closed and the method would have changed it.
+        """
+        plan = self._operations.rpc(
+            ProcessRef(process_id, process_execution_id),
+            rpc_name,
+            self._operations.encode(input, "input of the RPC"),
+            timeout,
+            read,
+            read_only=read_only,
+        )
+        return self._run(plan)
+
+    def publish_to_internal_queue(
+        self,
+        process_id: str,
+        queue_name: str,
+        value: Json = None,
+        dedup_id: str | None = None,
+        *,
+        process_execution_id: str | None = None,
+    ) -> bool:
+        """Append a message to a queue.
+
+        Args:
+            process_id: Which process; its current execution, unless `process_execution_id` names another.
+            queue_name: Which queue; the server takes any name.
+            value: The message, as JSON.
+            dedup_id: Messages with one dedup id are delivered once.
+            process_execution_id: Publish to exactly this execution.
+
+        Returns:
+            Whether the message was new.
+
+        Raises:
+            ProcessNotFoundError: There is no such process.
+            ProcessNotRunningError: It is closed.
+        """
+        message = QueueMessage(queue=queue_name, value=value, dedup_id=dedup_id)
+        return self.publish_messages(process_id, [message], process_execution_id=process_execution_id) > 0
+
+    def publish_messages(
+        self, process_id: str, messages: Sequence[QueueMessage], *, process_execution_id: str | None = None
+    ) -> int:
+        """Append messages, all in one transaction, and return how many were new.
+
+        Raises what `publish_to_internal_queue` does.
+        """
+        ref = ProcessRef(process_id, process_execution_id)
+        encoded = [self._operations.encode_message(message) for message in messages]
+        return self._run(self._operations.publish(ref, encoded))
+
+    def wait_for_state_completion(
+        self,
+        process_id: str,
+        state_id: str,
+        number: int = 1,
+        key: str | None = None,
+        *,
+        timeout: timedelta | None = None,
+        process_execution_id: str | None = None,
+    ) -> StateCompletion:
+        """Wait until a state execution is done, or cannot be any more.
+
+        Args:
+            process_id: Which process. The execution that is current now is waited for, also if another replaces it.
+            state_id: Which state.
+            number: Which of its executions, from 1.
+            key: Instead of the number: the `wait_for_key` of its movement.
+            timeout: How long to wait; None for ever.
+            process_execution_id: Wait in exactly this execution.
+
+        Raises:
+            ProcessStillRunningError: It is not done at the deadline.
+            ProcessNotFoundError: There is no such process.
+
+        Source: semantics 6.8.
+        """
+        ref = ProcessRef(process_id, process_execution_id)
+        return self._run(self._operations.state_completion(ref, state_id, number, key, None, timeout))
+
+    def get_data_attributes(
+        self,
+        process_id: str,
+        read: ReadRequest | None = None,
+        *,
+        process_execution_id: str | None = None,
+    ) -> LoadedData:
+        """Read attributes as JSON, also of a closed execution.
+
+        Args:
+            process_id: Which process; its current execution, unless `process_execution_id` names another.
+            read: What to read; None for every process-local attribute.
+            process_execution_id: Read exactly this execution.
+
+        Raises:
+            ProcessNotFoundError: There is no such process.
+        """
+        ref = ProcessRef(process_id, process_execution_id)
+        return self._run(self._operations.get_attributes(ref, read or ReadRequest(), all_local_attributes=read is None))
+
+    def set_data_attributes(
+        self,
+        process_id: str,
+        local_attributes: Mapping[str, Json],
+        *,
+        tables: Sequence[TableWrite] = (),
+        process_execution_id: str | None = None,
+    ) -> None:
+        """Write process-local attributes, or columns of the mapped row, in one transaction.
+
+        Args:
+            process_id: Which process; its current execution, unless `process_execution_id` names another.
+            local_attributes: JSON values by name.
+            tables: Column values of the mapped row.
+            process_execution_id: Write to exactly this execution.
+
+        Raises:
+            ProcessNotFoundError: There is no such process.
+            ProcessNotRunningError: It is closed.
+        """
+        ref = ProcessRef(process_id, process_execution_id)
+        values = self._operations.encode_local_attributes(local_attributes)
+        self._run(self._operations.set_attributes(ref, tables, values))
+
+    def skip_timer(
+        self,
+        process_id: str,
+        state_id: str,
+        number: int = 1,
+        *,
+        command_id: str | None = None,
+        index: int | None = None,
+        remember: bool = False,
+        process_execution_id: str | None = None,
+    ) -> None:
+        """Complete a timer that a state waits for, now. Skipping one that is done changes nothing.
+
+        Args:
+            process_id: Which process; its current execution, unless `process_execution_id` names another.
+            state_id: Which state waits.
+            number: Which of its executions, from 1.
+            command_id: Which timer, by the id of its command.
+            index: Which timer, from 0, by its place among the state's timers.
+            remember: If the state does not wait yet, skip the timer as soon as it does.
+            process_execution_id: Skip in exactly this execution.
+
+        Raises:
+            ClientSideError: The state does not wait for such a timer (TIMER_NOT_FOUND).
+            ProcessNotFoundError: There is no such process.
+            ProcessNotRunningError: It is closed.
+
+        Source: semantics 3.6.
+        """
+        ref = ProcessRef(process_id, process_execution_id)
+        self._run(self._operations.skip_timer(ref, state_id, number, command_id, index, remember=remember))
