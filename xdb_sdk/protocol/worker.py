@@ -12,6 +12,7 @@ from pydantic import Field
 from xdb_sdk.protocol._base import PROTOCOL_VERSION, Json, WireModel
 from xdb_sdk.protocol.enums import CloseType, QueueCommandStatus, StateApi, TimerStatus, WaitingType
 from xdb_sdk.protocol.options import (
+    DurationMs,
     LoadedData,
     Name,
     ReadRequest,
@@ -68,7 +69,7 @@ class CallContext(WireModel):
     first_attempt_at_ms: int | None = None
     recover_from: RecoverFrom | None = None
     idempotency_key: str | None = None
-    timeout_ms: int
+    timeout_ms: DurationMs
     last_database_error: DatabaseErrorInfo | None = None
     protocol_version: int = PROTOCOL_VERSION
 

@@ -5,9 +5,11 @@ import contextvars
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from xdb_sdk.protocol import CallContext
 from xdb_sdk.worker._failure import WorkerCallError, refusal
 from xdb_sdk.worker._options import WorkerOptions
 
@@ -18,14 +20,37 @@ _CANCELLATION_S = 1.0
 
 
 class RunningCall:
-    """One admitted call. `is_stopped` becomes true when its process execution closes, or the worker gives up on it."""
+    """One admitted call.
 
-    __slots__ = ("is_stopped", "needs_thread", "process_execution_id")
+    Args:
+        process_execution_id: Whose call it is.
+        needs_thread: Whether it runs a `def` method.
+        deadline_s: When the server stops waiting for the answer, on the clock `now`.
+        now: The clock of the event loop; any thread may read it.
+    """
 
-    def __init__(self, process_execution_id: str, *, needs_thread: bool) -> None:
+    __slots__ = ("_deadline_s", "_is_stopped", "_now", "needs_thread", "process_execution_id")
+
+    def __init__(
+        self, process_execution_id: str, *, needs_thread: bool, deadline_s: float, now: Callable[[], float]
+    ) -> None:
         self.process_execution_id = process_execution_id
         self.needs_thread = needs_thread
-        self.is_stopped = False
+        self._deadline_s = deadline_s
+        self._now = now
+        self._is_stopped = False
+
+    def remaining(self) -> timedelta:
+        """Time until the deadline; negative after it."""
+        return timedelta(seconds=self._deadline_s - self._now())
+
+    def is_stopped(self) -> bool:
+        """Whether its process execution has closed, or the worker gives up on it."""
+        return self._is_stopped
+
+    def stop(self) -> None:
+        """Tell the user's method, should it ask, that its result is not wanted any more."""
+        self._is_stopped = True
 
 
 class RunningCalls:
@@ -47,8 +72,8 @@ class RunningCalls:
         """Accept calls, again if `stop` was called before."""
         self.is_stopping = False
 
-    def admit(self, process_execution_id: str, *, needs_thread: bool) -> RunningCall:
-        """Count a call in. Whoever is admitted must `leave`.
+    def admit(self, context: CallContext, *, needs_thread: bool) -> RunningCall:
+        """Count a call in, its deadline counted from now. Whoever is admitted must `leave`.
 
         Raises:
             WorkerCallError: 503 while the worker stops, 429 when it is full; the call has not begun.
@@ -65,10 +90,16 @@ class RunningCalls:
                 "WorkerOptions.max_threads and max_calls_waiting_for_thread"
             )
             raise self._busy(HTTPStatus.TOO_MANY_REQUESTS, "WorkerFull", detail)
-        call = RunningCall(process_execution_id, needs_thread=needs_thread)
+        now = asyncio.get_running_loop().time
+        call = RunningCall(
+            context.process_execution_id,
+            needs_thread=needs_thread,
+            deadline_s=now() + context.timeout_ms / 1000,
+            now=now,
+        )
         self.count += 1
         self._threaded_count += needs_thread
-        self._by_execution[process_execution_id].add(call)
+        self._by_execution[call.process_execution_id].add(call)
         return call
 
     def leave(self, call: RunningCall) -> None:
@@ -83,7 +114,7 @@ class RunningCalls:
     def mark_stopped(self, process_execution_id: str) -> None:
         """Tell the running calls of an execution that it has closed."""
         for call in self._by_execution.get(process_execution_id, ()):
-            call.is_stopped = True
+            call.stop()
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a call in a task of its own, so that it outlives the request that brought it."""
@@ -91,12 +122,20 @@ class RunningCalls:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def run_in_thread(self, function: Callable[[], T]) -> T:
-        """Run blocking code in the worker's own threads, with the caller's context variables."""
+    async def run_in_thread(self, call: RunningCall, function: Callable[[], T]) -> T:
+        """Run blocking code in the worker's own threads, with the caller's context variables.
+
+        Whatever it raises is raised here. If the deadline passes before a thread is free, it is not run at all: the
+        server has given this attempt up and may have begun the next.
+        """
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self._options.max_threads, thread_name_prefix="xdb-worker")
         context = contextvars.copy_context()
-        return await asyncio.get_running_loop().run_in_executor(self._executor, context.run, function)
+        loop = asyncio.get_running_loop()
+        result, error = await loop.run_in_executor(self._executor, context.run, _outcome_of, call, function)
+        if error is not None:
+            raise error
+        return cast(T, result)
 
     async def stop(self) -> None:
         """Refuse new calls, let the running ones finish for `shutdown_grace`, then cancel what can be cancelled."""
@@ -104,7 +143,7 @@ class RunningCalls:
         await self._finish(self._options.shutdown_grace.total_seconds())
         for calls in self._by_execution.values():
             for call in calls:
-                call.is_stopped = True
+                call.stop()
         for task in self._tasks:
             task.cancel()
         await self._finish(_CANCELLATION_S)
@@ -119,3 +158,14 @@ class RunningCalls:
 
     def _busy(self, status: HTTPStatus, error_type: str, detail: str) -> WorkerCallError:
         return refusal(status, error_type, detail, retry_after_s=self._options.retry_after.total_seconds())
+
+
+def _outcome_of(call: RunningCall, function: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    """Call a function and return what it raised: a future takes no StopIteration, and a SystemExit ends the loop."""
+    if call.remaining() <= timedelta(0):
+        detail = "no thread was free before the deadline of the call; see WorkerOptions.max_threads"
+        return None, refusal(HTTPStatus.SERVICE_UNAVAILABLE, "CallExpired", detail)
+    try:
+        return function(), None
+    except BaseException as error:
+        return None, error

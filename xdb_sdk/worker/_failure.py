@@ -59,11 +59,9 @@ def response_of(error: WorkerCallError) -> WorkerResponse:
     return WorkerResponse(error.status, error.body.to_json(), error.retry_after_s)
 
 
-def refusal(
-    status: HTTPStatus, error_type: str, detail: str, *, retryable: bool = True, retry_after_s: float | None = None
-) -> WorkerCallError:
+def refusal(status: HTTPStatus, error_type: str, detail: str, *, retry_after_s: float | None = None) -> WorkerCallError:
     """Refuse a call for a reason that is the worker's own, not an exception of user code."""
-    body = WorkerErrorBody(error_type=error_type, detail=_cut_end(_storable(detail)), retryable=retryable)
+    body = WorkerErrorBody(error_type=error_type, detail=_cut_end(_storable(detail)))
     return WorkerCallError(status, body, retry_after_s=retry_after_s)
 
 
@@ -73,8 +71,8 @@ def user_failure(error: BaseException) -> WorkerCallError:
 
 
 def request_failure(error: Exception) -> WorkerCallError:
-    """Describe why a call cannot be decoded: 400."""
-    return _failure(HTTPStatus.BAD_REQUEST, error)
+    """Describe why a call cannot be decoded: 400. The way through the SDK to that point helps nobody."""
+    return refusal(HTTPStatus.BAD_REQUEST, type(error).__name__, str(error))
 
 
 def sdk_failure(error: BaseException) -> WorkerCallError:
@@ -102,9 +100,7 @@ def _failure(status: HTTPStatus, error: BaseException) -> WorkerCallError:
         detail=_detail(error),
         retryable=not isinstance(error, NonRetryableError),
     )
-    failure = WorkerCallError(status, body)
-    failure.__cause__ = error
-    return failure
+    return WorkerCallError(status, body)
 
 
 def _raised_by_user(error: BaseException) -> BaseException:
