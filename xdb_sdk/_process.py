@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+from xdb_sdk._errors import ProcessDefinitionError
 from xdb_sdk._schema import CommunicationSchema, DataAttribute, InternalQueue, PersistenceSchema
 from xdb_sdk._state import AsyncState, StateDef, StateSchema
 
@@ -125,5 +126,13 @@ def declared_keys(process_class: type[ObjectProcess], kind: type[KeyT]) -> tuple
     return tuple(dict.fromkeys(key for key in found if isinstance(key, kind)))
 
 
-def _instance(state: StateListing) -> AsyncState[Any]:
-    return state if isinstance(state, AsyncState) else state()
+def _instance(listed: Any) -> AsyncState[Any]:
+    if isinstance(listed, AsyncState):
+        return listed
+    try:
+        made = listed()
+    except TypeError as error:
+        raise ProcessDefinitionError(f"state {listed!r} cannot be made without arguments: {error}") from error
+    if not isinstance(made, AsyncState):
+        raise ProcessDefinitionError(f"{listed!r} is no state: list classes that extend AsyncState")
+    return made

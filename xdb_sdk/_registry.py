@@ -1,0 +1,136 @@
+"""The process classes that a worker runs and a client may call."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from xdb_sdk._compile import compile_process
+from xdb_sdk._definition import ProcessDefinition, RpcDefinition, unknown_name
+from xdb_sdk._encoding import ObjectEncoder
+from xdb_sdk._errors import NotRegisteredError, ProcessDefinitionError
+from xdb_sdk._process import ObjectProcess
+from xdb_sdk.protocol import ReadRequest
+
+
+class Registry:
+    """The processes of an application, checked as they are added. Give one to the worker and one to the client.
+
+    Args:
+        object_encoder: Turns values into JSON and back for all of them; by default ObjectEncoder.
+
+    Example:
+        registry = Registry()
+        registry.add_process(UserSignupProcess)
+    """
+
+    def __init__(self, object_encoder: ObjectEncoder | None = None) -> None:
+        self._encoder = object_encoder or ObjectEncoder()
+        self._by_type: dict[str, ProcessDefinition] = {}
+        self._by_class: dict[type[ObjectProcess], ProcessDefinition] = {}
+
+    def add_process(self, process: type[ObjectProcess] | ObjectProcess) -> None:
+        """Check a process and add it.
+
+        Args:
+            process: Its class; an instance if the class needs arguments.
+
+        Raises:
+            ProcessDefinitionError: Something is wrong with it, or its process type is taken.
+        """
+        definition = compile_process(process, self._encoder)
+        other = self._by_type.get(definition.process_type)
+        if other is not None:
+            raise ProcessDefinitionError(
+                f"process type {definition.process_type!r} is registered twice, as {_full_name(other.process_class)} "
+                f"and {_full_name(definition.process_class)}: give one of them another with @process(type_name=...)"
+            )
+        self._by_type[definition.process_type] = definition
+        self._by_class[definition.process_class] = definition
+
+    def add_processes(self, *processes: type[ObjectProcess] | ObjectProcess) -> None:
+        """Check several processes and add them.
+
+        Raises:
+            ProcessDefinitionError: Something is wrong with one of them; those before it are added.
+        """
+        for process in processes:
+            self.add_process(process)
+
+    @property
+    def process_types(self) -> Iterable[str]:
+        """The types that are registered, in the order they were."""
+        return self._by_type.keys()
+
+    def process_of(self, process_class: type[ObjectProcess]) -> ProcessDefinition:
+        """Find the definition of a class.
+
+        Raises:
+            NotRegisteredError: The class was not added.
+        """
+        definition = self._by_class.get(process_class)
+        if definition is None:
+            raise NotRegisteredError(
+                f"{process_class.__name__} is not registered: call registry.add_process({process_class.__name__})"
+            )
+        return definition
+
+    def process_of_type(self, process_type: str) -> ProcessDefinition:
+        """Find the definition of a process type.
+
+        Raises:
+            NotRegisteredError: No class with this type was added.
+        """
+        definition = self._by_type.get(process_type)
+        if definition is None:
+            raise NotRegisteredError(
+                unknown_name(f"process type {process_type!r} is not registered", process_type, self._by_type)
+            )
+        return definition
+
+    def rpc_of(self, method: Callable[..., Any]) -> tuple[ProcessDefinition, RpcDefinition]:
+        """Find the RPC that a method is, given as attribute of its class or of an instance.
+
+        An RPC of a base class stands for the same RPC of its registered child. If there are several children that read
+        other data for it, nothing is named to be read: their worker asks for what it needs.
+
+        Raises:
+            NotRegisteredError: No registered process has this RPC, or several have it with other types.
+        """
+        name = getattr(method, "__name__", repr(method))
+        found = self._rpcs_named(method, name)
+        if not found:
+            raise NotRegisteredError(
+                f"{getattr(method, '__qualname__', name)} is no RPC of a registered process: decorate it with @rpc and "
+                "register its class"
+            )
+        definition, rpc = found[0]
+        if any(_signature(other) != _signature(rpc) for _, other in found):
+            types = ", ".join(d.process_type for d, _ in found)
+            raise NotRegisteredError(f"RPC {name!r} is not the same in {types}: give the method of the class you mean")
+        if any(other.wire_read != rpc.wire_read for _, other in found):
+            rpc = replace(rpc, wire_read=ReadRequest())
+        return definition, rpc
+
+    def _rpcs_named(self, method: Callable[..., Any], name: str) -> list[tuple[ProcessDefinition, RpcDefinition]]:
+        function = getattr(method, "__func__", method)
+        owner = type(getattr(method, "__self__", None))
+        return [
+            (definition, rpc)
+            for definition in self._by_type.values()
+            if owner is type(None) or owner is definition.process_class
+            for rpc in definition.rpcs.values()
+            if rpc.method.function.__name__ == name and _inherits(definition.process_class, name, function)
+        ]
+
+
+def _inherits(process_class: type, name: str, function: Any) -> bool:
+    return any(vars(base).get(name) is function for base in process_class.__mro__)
+
+
+def _signature(rpc: RpcDefinition) -> tuple[Any, ...]:
+    method = rpc.method
+    return rpc.name, method.has_input, method.input_type, method.output_type, rpc.read_only
+
+
+def _full_name(process_class: type) -> str:
+    return f"{process_class.__module__}.{process_class.__qualname__}"
