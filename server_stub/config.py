@@ -1,0 +1,302 @@
+"""Every setting of the server, once: its name, type, default and what it is for.
+
+A setting `database_url` is the flag `--database-url` and the variable `XDB_DATABASE_URL`. An argument beats the
+environment, and the environment beats the default.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Any, get_args, get_type_hints
+
+KIB = 1024
+MIB = 1024 * KIB
+PREFIX = "XDB_"
+
+
+class Durability(StrEnum):
+    """When a commit waits for the disk: FULL loses nothing, NORMAL may lose the last commits at a power cut."""
+
+    FULL = "FULL"
+    NORMAL = "NORMAL"
+
+
+class LogLevel(StrEnum):
+    """What is logged; INFO has one line for each request and each failed attempt."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+class Origin(StrEnum):
+    """Where the value of a setting came from."""
+
+    ARGUMENT = "argument"
+    ENVIRONMENT = "environment"
+    DEFAULT = "default"
+
+
+class SettingError(ValueError):
+    """A setting has a value that it cannot have. The text names the setting, where the value came from and a remedy."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        self.name = name
+        super().__init__(f"{name}: {problem}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Settings of a server. `xdb config` prints them with their origin.
+
+    Raises:
+        SettingError: A value is out of range, or asks for what this release does not have.
+    """
+
+    database_url: Annotated[str, "Database: sqlite:///<path>, or sqlite:// for one in memory."] = "sqlite:///xdb.db"
+    host: Annotated[str, "Address to listen on."] = "127.0.0.1"
+    port: Annotated[int, "Port to listen on; 0 takes a free one."] = 8801
+    log_level: Annotated[LogLevel, "What is logged; INFO has a line for each request."] = LogLevel.INFO
+    shutdown_grace: Annotated[timedelta, "How long running calls may go on after a stop signal."] = timedelta(
+        seconds=10
+    )
+
+    install_schema: Annotated[bool, "Create the system tables in a database that has none."] = True
+    durability: Annotated[Durability, "FULL waits for the disk at each commit; NORMAL survives a crash."] = (
+        Durability.FULL
+    )
+    busy_timeout: Annotated[timedelta, "How long to wait for a lock that the application holds."] = timedelta(seconds=5)
+    max_commit_batch: Annotated[int, "The most events in one transaction."] = 256
+
+    max_value_bytes: Annotated[int, "The largest input, payload, attribute or output, as JSON."] = 1 * MIB
+    max_call_bytes: Annotated[int, "The largest call of a client."] = 4 * MIB
+    max_batch_bytes: Annotated[int, "The largest batch request of a client."] = 64 * MIB
+    max_batch_calls: Annotated[int, "The most calls in a batch request of a client."] = 10_000
+    max_json_depth: Annotated[int, "The deepest nesting of JSON in a call or an answer."] = 100
+    body_timeout: Annotated[timedelta, "How long the next piece of a request may take to come."] = timedelta(seconds=30)
+
+    max_api_timeout: Annotated[timedelta, "The longest call of a state, whatever its options say."] = timedelta(
+        seconds=60
+    )
+    max_rpc_timeout: Annotated[timedelta, "The longest call of an RPC, whatever its caller asks."] = timedelta(
+        seconds=60
+    )
+    max_worker_calls: Annotated[int, "The most calls of states in flight at one worker URL."] = 1_000
+    max_worker_batch_calls: Annotated[int, "The most calls in one request to a worker."] = 64
+    max_worker_batch_bytes: Annotated[int, "The size of a request to a worker above which no call is added."] = 1 * MIB
+    max_answer_bytes: Annotated[int, "The largest answer of a worker; reading stops there."] = 8 * MIB
+    worker_headers: Annotated[Mapping[str, str], 'Headers of requests to workers, as JSON: {"Name": "value"}.'] = field(
+        default_factory=dict
+    )
+
+    look_ahead: Annotated[timedelta, "Timers due sooner than this are kept in memory."] = timedelta(seconds=60)
+    rescan_interval: Annotated[timedelta, "How often the database is searched for due work."] = timedelta(seconds=30)
+
+    def __post_init__(self) -> None:
+        """Check what the types do not say."""
+        _check_database_url(self.database_url)
+        if not 0 <= self.port <= 65_535:
+            raise SettingError("port", f"{self.port} is no port; give one from 1 to 65535, or 0 for a free one")
+        for setting in SETTINGS.values():
+            value = getattr(self, setting.name)
+            if isinstance(value, int) and setting.name.startswith("max_") and value < 1:
+                raise SettingError(setting.name, f"{setting.show(value)} is too small; give 1 or more")
+            if isinstance(value, timedelta) and value <= timedelta(0):
+                raise SettingError(setting.name, f"{setting.show(value)} is no time; give more than 0")
+        for name, value in self.worker_headers.items():
+            if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+                raise SettingError("worker_headers", f"{name!r} and its value are no HTTP header")
+
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
+_SCHEME = re.compile(r"([A-Za-z][\w+.-]*):")
+
+
+def _check_database_url(url: str) -> None:
+    found = _SCHEME.match(url)
+    scheme = found[1].lower() if found else ""
+    if scheme.partition("+")[0] in ("postgresql", "postgres", "mysql", "mariadb"):
+        raise SettingError("database_url", f"this release of xdb runs on SQLite, not on {scheme}; use sqlite:///<path>")
+    if scheme != "sqlite" or not url.startswith("sqlite://"):
+        raise SettingError("database_url", f"{_without_password(url)!r} is no SQLite URL; write sqlite:///<path>")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of a setting besides its value. `parse` reads its text and raises ValueError."""
+
+    name: str
+    purpose: str
+    default: Any
+    value_type: Any
+    parse: Callable[[str], Any]
+
+    @property
+    def flag(self) -> str:
+        """The name on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The name in the environment."""
+        return PREFIX + self.name.upper()
+
+    def show(self, value: Any) -> str:
+        """Write a value as it may be given, with what is secret in it left out."""
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, timedelta):
+            return _show_duration(value)
+        if isinstance(value, Mapping):
+            return json.dumps(dict.fromkeys(value, "***"))
+        if isinstance(value, int) and self.name.endswith("_bytes"):
+            return _show_size(value)
+        return _without_password(str(value))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """Settings, and by name where the value of each came from."""
+
+    settings: ServerSettings
+    origins: Mapping[str, Origin]
+
+
+def load_settings(arguments: Mapping[str, str], environment: Mapping[str, str]) -> LoadedSettings:
+    """Put settings together.
+
+    Args:
+        arguments: Texts by name of the setting; what is not given is absent.
+        environment: As `os.environ`; what does not begin with `XDB_` is left alone.
+
+    Raises:
+        SettingError: A text cannot be read, or a value is out of range.
+    """
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(SETTINGS, Origin.DEFAULT)
+    for name, setting in SETTINGS.items():
+        if name in arguments:
+            text, origins[name], source = arguments[name], Origin.ARGUMENT, setting.flag
+        elif setting.variable in environment:
+            text, origins[name], source = environment[setting.variable], Origin.ENVIRONMENT, setting.variable
+        else:
+            continue
+        try:
+            values[name] = setting.parse(text)
+        except ValueError as error:
+            raise SettingError(name, f"{error} (from {source})") from error
+    return LoadedSettings(ServerSettings(**values), origins)
+
+
+def unknown_variables(environment: Mapping[str, str], known: frozenset[str] = frozenset()) -> list[str]:
+    """Give the `XDB_` variables that no setting has: probably slips."""
+    names = {setting.variable for setting in SETTINGS.values()} | known
+    return sorted(name for name in environment if name.startswith(PREFIX) and name not in names)
+
+
+def _parse_whole_number(text: str) -> int:
+    if not re.fullmatch(r"[+-]?\d{1,18}", text.strip()):
+        raise ValueError(f"{text!r} is no whole number")
+    return int(text)
+
+
+def _parse_size(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,15})\s*(B|KiB|MiB|GiB)?", text.strip())
+    if not found:
+        raise ValueError(f"{text!r} is no size; write bytes, or 512KiB, or 4MiB")
+    return int(found[1]) * _SIZES[found[2] or "B"]
+
+
+def _parse_duration(text: str) -> timedelta:
+    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|h)?", text.strip())
+    if not found:
+        raise ValueError(f"{text!r} is no duration; write seconds, or 250ms, 30s, 5m, 1h")
+    return float(found[1]) * _DURATIONS[found[2] or "s"]
+
+
+def _parse_yes_or_no(text: str) -> bool:
+    if text.lower() in ("true", "yes", "on", "1"):
+        return True
+    if text.lower() in ("false", "no", "off", "0"):
+        return False
+    raise ValueError(f"{text!r} is neither true nor false")
+
+
+def _parse_headers(text: str) -> Mapping[str, str]:
+    try:
+        headers = json.loads(text)
+    except ValueError:
+        headers = None  # not repeated in the message: headers may be secret
+    if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
+        raise ValueError('the text is no JSON object of strings like {"Authorization": "Bearer ..."}')
+    return headers
+
+
+def _parser_of_choice(choices: type[StrEnum]) -> Callable[[str], StrEnum]:
+    def parse(text: str) -> StrEnum:
+        try:
+            return choices(text.upper())
+        except ValueError as error:
+            raise ValueError(f"{text!r} is none of {', '.join(choices)}") from error
+
+    return parse
+
+
+_SIZES = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": 1024 * MIB}
+_DURATIONS = {
+    "ms": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+}
+
+
+def _show_size(size_bytes: int) -> str:
+    for unit in ("GiB", "MiB", "KiB"):
+        if size_bytes and size_bytes % _SIZES[unit] == 0:
+            return f"{size_bytes // _SIZES[unit]}{unit}"
+    return str(size_bytes)
+
+
+def _show_duration(duration: timedelta) -> str:
+    seconds = duration.total_seconds()
+    return f"{seconds:g}s" if seconds == 0 or abs(seconds) >= 1 else f"{seconds * 1000:g}ms"
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(://[^/@:]*):[^@]*@", r"\1:***@", url)
+
+
+def _parser_of(name: str, value_type: Any) -> Callable[[str], Any]:
+    if isinstance(value_type, type) and issubclass(value_type, StrEnum):
+        return _parser_of_choice(value_type)
+    if value_type is int:
+        return _parse_size if name.endswith("_bytes") else _parse_whole_number
+    return _PARSERS[value_type]
+
+
+_PARSERS: Mapping[Any, Callable[[str], Any]] = {
+    str: str,
+    bool: _parse_yes_or_no,
+    timedelta: _parse_duration,
+    Mapping[str, str]: _parse_headers,
+}
+
+
+def _settings() -> dict[str, Setting]:
+    hints = get_type_hints(ServerSettings, include_extras=True)
+    return {each.name: _setting_of(each, *get_args(hints[each.name])) for each in fields(ServerSettings)}
+
+
+def _setting_of(declared: Field[Any], value_type: Any, purpose: str) -> Setting:
+    default = declared.default if declared.default_factory is MISSING else declared.default_factory()
+    return Setting(declared.name, purpose, default, value_type, _parser_of(declared.name, value_type))
+
+
+SETTINGS: Mapping[str, Setting] = _settings()
+"""Every setting by name, in the order in which they are shown."""
