@@ -62,12 +62,13 @@ class Changes:
 
     def set_timer(self, timer: Timer) -> None:
         """Add a timer, or move one."""
+        self.deleted_timers.discard(timer.key)
         self.new_timers[timer.key] = timer
 
     def delete_timer(self, key: TimerKey) -> None:
-        """Remove a timer; one that does not exist is no error."""
-        if self.new_timers.pop(key, None) is None:
-            self.deleted_timers.add(key)
+        """Remove a timer; one that does not exist is no error, and one that was moved in this transaction exists."""
+        self.new_timers.pop(key, None)
+        self.deleted_timers.add(key)
 
     def add_message(self, message: QueuedMessage) -> None:
         """Append a message to its queue."""

@@ -280,6 +280,11 @@ class RowKey:
         """The row an execution is mapped to."""
         return cls(mapping.table_name, tuple(sorted(mapping.primary_key.items())))
 
+    def __hash__(self) -> int:
+        """A key value may be a tagged object, which has no hash of its own."""
+        values = (repr(value) if isinstance(value, dict) else value for _, value in self.primary_key)
+        return hash((self.table_name, *values))
+
 
 class RowWriteMode(StrEnum):
     """How a row is written (semantics 1.5, 7.3)."""
