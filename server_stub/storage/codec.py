@@ -1,7 +1,7 @@
 """Rows of the system tables from and to the dataclasses of the core; the same for every database.
 
-Models are kept as their wire JSON, without the fields that hold their default: the defaults of the wire models are part
-of the protocol. Empty collections are null. Numbers never pass through a float parser that would cut them.
+Models are kept as their wire JSON, without the fields that nobody set: the defaults of the wire models are part of the
+protocol. Empty collections are null. Numbers never pass through a float parser that would cut them.
 """
 
 from collections.abc import Sequence
@@ -134,7 +134,7 @@ def _parse_tables(text: str) -> tuple[TableMapping, ...]:
 
 
 def _dump_model(model: WireModel | None) -> str | None:
-    return None if model is None else model.to_json().decode()
+    return None if model is None else model.model_dump_json(by_alias=True, exclude_unset=True)
 
 
 def _parse_model(model_type: type[_ModelT], text: str | None) -> _ModelT | None:
@@ -142,7 +142,7 @@ def _parse_model(model_type: type[_ModelT], text: str | None) -> _ModelT | None:
 
 
 def _dump_many(adapter: TypeAdapter[Any], value: Any) -> str | None:
-    return adapter.dump_json(value, by_alias=True, exclude_defaults=True).decode() if value else None
+    return adapter.dump_json(value, by_alias=True, exclude_unset=True).decode() if value else None
 
 
 def process_fixed(process: ProcessExecution) -> tuple[Any, ...]:

@@ -133,9 +133,9 @@ def _check_int64(column: UserColumn, value: int) -> int:
 
 
 def _integer(column: UserColumn, value: ColumnValue) -> PythonValue:
-    """An integer; a timedelta, which is an ISO 8601 duration on the wire, as microseconds."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return _check_int64(column, value)
+    """An integer; a truth value as 0 or 1; a timedelta, which is an ISO 8601 duration on the wire, as microseconds."""
+    if isinstance(value, int):
+        return _check_int64(column, int(value))
     if isinstance(value, str) and value.lstrip("+-").startswith("P"):
         try:
             return _check_int64(column, _DURATION.validate_python(value) // timedelta(microseconds=1))
@@ -151,19 +151,15 @@ def _boolean(column: UserColumn, value: ColumnValue) -> PythonValue:
 
 
 def _float(column: UserColumn, value: ColumnValue) -> PythonValue:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_exact_float(value):
+    """A float; a whole or decimal number if a float has all its digits."""
+    decimal = _decimal(column, value)
+    number = float(decimal)
+    if Decimal(repr(number)) != decimal:
         raise _refuse(column, value)
-    return float(value)
+    return number
 
 
-def _is_exact_float(value: float) -> bool:
-    try:
-        return math.isfinite(value) and float(value) == value
-    except OverflowError:
-        return False
-
-
-def _numeric(column: UserColumn, value: ColumnValue) -> PythonValue:
+def _decimal(column: UserColumn, value: ColumnValue) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise _refuse(column, value)
     try:
@@ -173,6 +169,10 @@ def _numeric(column: UserColumn, value: ColumnValue) -> PythonValue:
     if not number.is_finite():
         raise _refuse(column, value)
     return number
+
+
+def _numeric(column: UserColumn, value: ColumnValue) -> PythonValue:
+    return _decimal(column, value)
 
 
 def _blob(column: UserColumn, value: ColumnValue) -> PythonValue:

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from typing import Final, TypeVar
 
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 from sqlalchemy.engine import make_url
@@ -70,7 +71,6 @@ logger = logging.getLogger(__name__)
 MEMORY: Final = ":memory:"
 _LOCK_SUFFIX: Final = ".xdb-lock"
 
-_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -146,6 +146,7 @@ class SqliteStore:
         self._written_tables = UserTables(self._writer)
         self._read_tables = self._written_tables if path == MEMORY else UserTables(self._reader)
         self._unreadable: set[object] = set()
+        self._is_closed = False
 
     @classmethod
     def open(cls, location: str | Path, options: SqliteOptions | None = None) -> "SqliteStore":
@@ -160,16 +161,18 @@ class SqliteStore:
             SchemaError: The system tables do not fit this server.
             StoreUnavailable: The file cannot be opened, or is no database.
         """
-        with _translated_errors():
+        with _translated_errors(str(location)):
             return cls(database_path(location), options or SqliteOptions())
 
     async def close(self) -> None:
         """Finish the transaction in progress and release the database. Calling it twice is harmless."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         loop = asyncio.get_running_loop()
-        if self._reader is not self._writer:
-            await loop.run_in_executor(self._reader_thread, self._reader.close)
-            self._reader_thread.shutdown()
+        await loop.run_in_executor(self._reader_thread, self._reader.close)
         await loop.run_in_executor(self._writer_thread, self._writer.close)
+        self._reader_thread.shutdown()
         self._writer_thread.shutdown()
         self._release_file()
 
@@ -181,7 +184,12 @@ class SqliteStore:
 
     async def transact(self, work: Work) -> Changes:
         """Run `work` in one transaction; see `Store.transact`."""
-        return await asyncio.get_running_loop().run_in_executor(self._writer_thread, self._transact, work)
+        return await self._run(self._writer_thread, partial(self._transact, work))
+
+    async def _run(self, thread: ThreadPoolExecutor, function: Callable[[], _T]) -> _T:
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(thread, function)
 
     def _transact(self, work: Work) -> Changes:
         try:
@@ -274,19 +282,14 @@ class SqliteStore:
 
     # --- reads ---
 
-    async def _read(
-        self,
-        function: Callable[Concatenate[sqlite3.Connection, _P], _T],
-        *args: _P.args,
-        **kwargs: _P.kwargs,
-    ) -> _T:
+    async def _read(self, function: Callable[[sqlite3.Connection], _T]) -> _T:
         """Run `function` on the reader thread, in one snapshot."""
 
         def read() -> _T:
             with _transaction(self._reader, "BEGIN"), self._read_tables.transaction():
-                return function(self._reader, *args, **kwargs)
+                return function(self._reader)
 
-        return await asyncio.get_running_loop().run_in_executor(self._reader_thread, read)
+        return await self._run(self._reader_thread, read)
 
     async def read_for_calls(
         self, rows: Sequence[RowRead], local_attributes: Sequence[LocalAttributeRead]
@@ -303,17 +306,15 @@ class SqliteStore:
 
     async def find_due_calls(self, before_ms: int, *, limit: int, after: tuple[int, CallKey] | None) -> list[Call]:
         """Give due calls; see `Store.find_due_calls`. A row that cannot be read is skipped, and logged once."""
-        return await self._read(self._find_due_calls, before_ms, limit, after)
 
-    def _find_due_calls(
-        self, connection: sqlite3.Connection, before_ms: int, limit: int, after: tuple[int, CallKey] | None
-    ) -> list[Call]:
-        if after is None:
-            rows = connection.execute(sql.DUE_CALLS, (before_ms,))
-        else:
-            rows = connection.execute(sql.DUE_CALLS_AFTER, (before_ms, after[0], *after[1].state))
-        calls = (self._readable(_call_of, row) for row in rows)
-        return _first(limit, calls)
+        def find(connection: sqlite3.Connection) -> list[Call]:
+            if after is None:
+                rows = connection.execute(sql.DUE_CALLS, (before_ms,))
+            else:
+                rows = connection.execute(sql.DUE_CALLS_AFTER, (before_ms, after[0], *after[1].state))
+            return _first(limit, (self._readable(_call_of, row) for row in rows))
+
+        return await self._read(find)
 
     async def find_due_timers(self, before_ms: int, *, limit: int, after: Timer | None) -> list[Timer]:
         """Give due timers; see `Store.find_due_timers`."""
@@ -456,13 +457,13 @@ def _check_schema(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _translated_errors() -> Iterator[None]:
-    """Turn what says that the database is away into `StoreUnavailable`."""
+def _translated_errors(what: str = "the SQLite database") -> Iterator[None]:
+    """Turn what says that the database cannot serve now into `StoreUnavailable`."""
     try:
         yield
     except sqlite3.Error as error:
         if is_unavailable(error):
-            raise StoreUnavailable(f"the SQLite database is not available: {error}") from error
+            raise StoreUnavailable(f"{what} is not available: {error}") from error
         raise
 
 

@@ -32,12 +32,6 @@ _KINDS: Final = {
     "SQLITE_MISMATCH": "TYPE",
     "SQLITE_TOOBIG": "TOO_LONG",
 }
-# The plain SQLITE_ERROR tells the rest by its message only.
-_MESSAGES: Final = (
-    ("no such table", "UNKNOWN_TABLE"),
-    ("no such column", "UNKNOWN_COLUMN"),
-    ("has no column named", "UNKNOWN_COLUMN"),
-)
 
 
 def is_unavailable(error: sqlite3.Error) -> bool:
@@ -53,8 +47,5 @@ def database_error(
 ) -> DatabaseErrorInfo:
     """Classify an error of a statement over a user's table (semantics 7.4)."""
     name: str | None = getattr(error, "sqlite_errorname", None)
-    message = str(error)
-    kind = _KINDS.get(name or "")
-    if kind is None:
-        kind = next((kind for part, kind in _MESSAGES if part in message), "OTHER")
-    return DatabaseErrorInfo(operation=operation, kind=kind, code=name, message=message, table_name=table_name)
+    kind = _KINDS.get(name or "", "OTHER")
+    return DatabaseErrorInfo(operation=operation, kind=kind, code=name, message=str(error), table_name=table_name)

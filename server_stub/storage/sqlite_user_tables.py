@@ -7,7 +7,7 @@ back as it was is refused. Reading is lenient: what the application stored in an
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -246,7 +246,7 @@ _FAMILIES: Final = (
     (re.compile("UUID|UNIQUEIDENTIFIER"), ColumnFamily.UUID),
     (re.compile("NUMERIC|DECIMAL|^NUMBER"), ColumnFamily.NUMERIC),
     (re.compile("INT"), ColumnFamily.INTEGER),
-    (re.compile("CHAR|CLOB|TEXT|^ENUM"), ColumnFamily.TEXT),
+    (re.compile("CHAR|CLOB|TEXT"), ColumnFamily.TEXT),
     (re.compile("BLOB|BINARY|BYTEA"), ColumnFamily.BLOB),
     (re.compile("REAL|FLOA|DOUB"), ColumnFamily.FLOAT),
 )
@@ -287,15 +287,10 @@ def to_database(column: UserColumn, value: ColumnValue) -> SqliteValue:
         return _document(column, python_value)
     if isinstance(python_value, UUID):
         return python_value.bytes if column.declared_type.upper().startswith("BINARY") else str(python_value)
-    # The forms of SQLAlchemy and of the standard driver; instants as UTC, so that text order is order in time.
-    if isinstance(python_value, datetime):
-        if python_value.tzinfo is not None:
-            python_value = python_value.astimezone(UTC)
-        return python_value.isoformat(" ", "microseconds")
-    if isinstance(python_value, time):
-        return python_value.isoformat("microseconds")
-    if isinstance(python_value, date):
-        return python_value.isoformat()
+    if isinstance(python_value, datetime | date | time):
+        return _instant(python_value)
+    if isinstance(python_value, str) and column.family is ColumnFamily.ANY and column.declared_type:
+        return _unconverted(column, python_value)
     return python_value
 
 
@@ -305,6 +300,30 @@ def _undashed(value: str) -> str:
         return UUID(value).hex
     except ValueError:
         return value
+
+
+def _instant(value: datetime | date | time) -> str:
+    """Give a date or time in the form of SQLAlchemy; aware ones as UTC, so that the order of text is that of time."""
+    if isinstance(value, datetime):
+        if value.tzinfo is not None:
+            with suppress(OverflowError):  # within a day of the first or last instant there is
+                value = value.astimezone(UTC)
+        return value.isoformat(" ", "microseconds")
+    if isinstance(value, time):
+        return value.isoformat("microseconds")
+    return value.isoformat()
+
+
+def _unconverted(column: UserColumn, value: str) -> str:
+    """Give text for a column whose type SQLite does not know: there, text that looks like a number becomes one."""
+    try:
+        float(value)
+    except ValueError:
+        return value
+    raise ColumnValueRefused(
+        "TYPE",
+        f"column {column.name!r} is {column.declared_type}, where SQLite makes a number of text; declare it TEXT",
+    )
 
 
 def _number(column: UserColumn, value: Decimal) -> int | float:
@@ -337,10 +356,8 @@ def to_wire(column: UserColumn, value: SqliteValue) -> ColumnValue:
         return None
     convert = _TO_WIRE.get(column.family)
     if convert is not None:
-        try:
+        with suppress(ValueError, TypeError, ArithmeticError):
             return convert(column, value)
-        except (ValueError, TypeError):
-            pass
     return bytes_to_wire(value) if isinstance(value, bytes) else value
 
 
