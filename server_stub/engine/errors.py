@@ -66,14 +66,19 @@ def of_store_error(error: StoreError) -> ServiceError:
         case RowReadFailed():
             return _of_row_error(ErrorSubType.APP_DATABASE_READ_ERROR, error)
         case StoreUnavailable() | ConcurrentStart():
-            body = ErrorBody(
-                error_sub_type=ErrorSubType.UNAVAILABLE,
-                details="the database is unavailable or busy; nothing was changed, try again",
-                retry_after_s=UNAVAILABLE_RETRY_AFTER_S,
-            )
-            return ServiceError(503, body)
+            return _unavailable("the database is unavailable or busy; nothing was changed, try again")
         case _:
             raise error
+
+
+def server_stopping() -> ServiceError:
+    """Give the answer to a call that this server can no longer make."""
+    return _unavailable("the server is stopping; nothing was changed, but the worker may have been called")
+
+
+def _unavailable(details: str) -> ServiceError:
+    body = ErrorBody(error_sub_type=ErrorSubType.UNAVAILABLE, details=details, retry_after_s=UNAVAILABLE_RETRY_AFTER_S)
+    return ServiceError(503, body)
 
 
 def _of_row_error(sub_type: ErrorSubType, error: RowWriteFailed | RowReadFailed) -> ServiceError:

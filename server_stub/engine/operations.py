@@ -23,9 +23,10 @@ from server_stub.core.ports import Store, StoreError, UnknownUserTable
 from server_stub.core.reads import loaded_data, plan_reads
 from server_stub.core.refusals import InvalidAnswer, Refused, process_not_found
 from server_stub.core.urls import normalise_worker_url
-from server_stub.dispatch import Dispatcher, RpcInvocation
+from server_stub.dispatch.dispatcher import Dispatcher, DispatcherClosed
+from server_stub.dispatch.jobs import RpcInvocation
 from server_stub.engine.committer import Committer
-from server_stub.engine.errors import of_call_failure, of_refused, of_store_error, refusal
+from server_stub.engine.errors import of_call_failure, of_refused, of_store_error, refusal, server_stopping
 from server_stub.engine.views import describe_answer, process_summary, state_answer, wait_answer
 from server_stub.engine.waiters import Subscription, Waiters
 from xdb_sdk.protocol import (
@@ -131,16 +132,18 @@ class Operations:
         """Tell everything about an execution (semantics 6.2)."""
         process = await self._find(request)
         include_closed = "closed_states" in request.include
-        states = await self._read(self._store.find_states(process.process_execution_id, include_closed=include_closed))
+        states = await self._answered(
+            self._store.find_states(process.process_execution_id, include_closed=include_closed)
+        )
         queue_sizes: dict[str, int] | None = None
         if "queues" in request.include:
-            queue_sizes = await self._read(self._store.count_messages(process.process_execution_id))
+            queue_sizes = await self._answered(self._store.count_messages(process.process_execution_id))
         return describe_answer(process, states, queue_sizes)
 
     async def list_processes(self, request: ListRequest) -> ListAnswer:
         """List executions, newest first (semantics 6.6)."""
         after = _parse_page_token(request.next_page_token)
-        found = await self._read(self._store.list_processes(request, after))
+        found = await self._answered(self._store.list_processes(request, after))
         page = found[: request.page_size]
         token = _page_token(page[-1]) if len(found) > len(page) else None
         return ListAnswer(processes=tuple(process_summary(process) for process in page), next_page_token=token)
@@ -158,7 +161,7 @@ class Operations:
         except InvalidAnswer as error:
             raise refusal(ErrorSubType.INVALID_REQUEST, str(error), process.process_execution_id) from error
         local = [plan.local_attributes] if plan.local_attributes else []
-        reads = await self._read(self._store.read_for_calls(plan.rows, local))
+        reads = await self._answered(self._store.read_for_calls(plan.rows, local))
         return GetAttributesAnswer(process_execution_id=process.process_execution_id, loaded=loaded_data(plan, reads))
 
     async def rpc(self, request: RpcRequest) -> RpcServiceAnswer:
@@ -170,6 +173,7 @@ class Operations:
             input=request.input,
             timeout_ms=min(request.timeout_ms, self._options.max_rpc_timeout_ms),
             read=request.read,
+            needs_queue_sizes=request.needs_queue_sizes,
         )
 
         async def commit(answered: RpcAnswered) -> Verdict:
@@ -182,7 +186,7 @@ class Operations:
             event = RpcReturned(process.process_execution_id, answered.answer, answered.read_set)
             return await self._commit(event)
 
-        outcome = await self._read(self._dispatcher.rpc(invocation, commit))
+        outcome = await self._answered(self._dispatcher.rpc(invocation, commit))
         if isinstance(outcome, CallFailure):
             raise of_call_failure(outcome, process.process_execution_id)
         return RpcServiceAnswer(process_execution_id=process.process_execution_id, output=outcome.answer.output)
@@ -208,7 +212,7 @@ class Operations:
         with self._waiters.of_states(process.process_execution_id) as subscription:
             while True:
                 process = await self._find(exact)
-                state = await self._read(
+                state = await self._answered(
                     self._store.find_state(
                         process.process_execution_id,
                         request.state_id,
@@ -231,7 +235,7 @@ class Operations:
     async def _check_mapping(self, table: TableMapping) -> None:
         """Check a mapping against the reflected table, so that a wrong name is the caller's error (semantics 1.7)."""
         try:
-            reflected = await self._read(self._store.table_columns(table.table_name))
+            reflected = await self._answered(self._store.table_columns(table.table_name))
         except UnknownUserTable as error:
             raise refusal(ErrorSubType.INVALID_REQUEST, str(error)) from error
         unknown = sorted({*table.primary_key, *table.initial_write} - reflected.columns)
@@ -256,15 +260,15 @@ class Operations:
 
     async def _find(self, request: ProcessRequest) -> ProcessExecution:
         key = ProcessKey(request.namespace, request.process_id)
-        process = await self._read(self._store.find_process(key, request.process_execution_id))
+        process = await self._answered(self._store.find_process(key, request.process_execution_id))
         if process is None:
             raise of_refused(process_not_found(request.process_id))
         return process
 
     async def _commit(self, event: Event[ResultT]) -> ResultT:
-        return await self._read(self._committer.submit(event))
+        return await self._answered(self._committer.submit(event))
 
-    async def _read(self, awaitable: Awaitable[ResultT]) -> ResultT:
+    async def _answered(self, awaitable: Awaitable[ResultT]) -> ResultT:
         try:
             return await awaitable
         except Refused as refused:
@@ -273,6 +277,8 @@ class Operations:
             raise
         except StoreError as error:
             raise of_store_error(error) from error
+        except DispatcherClosed as error:
+            raise server_stopping() from error
 
 
 def _worker_url(url: str) -> str:

@@ -113,6 +113,8 @@ class RpcRequest(ProcessRequest):
     timeout_ms: Annotated[int, Field(ge=1)] = 10_000
     read: ReadRequest = ReadRequest()
     read_only: bool = False
+    needs_queue_sizes: bool = True
+    """Whether the handler may look at the sizes of the queues; counting them costs a read."""
 
 
 class RpcServiceAnswer(WireModel):
