@@ -80,7 +80,7 @@ class RunningCalls:
         """
         options = self._options
         if self.is_stopping:
-            raise self._busy(HTTPStatus.SERVICE_UNAVAILABLE, "WorkerStopping", "the worker is shutting down")
+            raise self.stopping()
         if self.count >= options.max_concurrent_calls:
             detail = f"{self.count} calls are running; the limit is WorkerOptions.max_concurrent_calls"
             raise self._busy(HTTPStatus.TOO_MANY_REQUESTS, "WorkerFull", detail)
@@ -141,6 +141,7 @@ class RunningCalls:
         """Refuse new calls, let the running ones finish for `shutdown_grace`, then cancel what can be cancelled."""
         self.is_stopping = True
         await self._finish(self._options.shutdown_grace.total_seconds())
+        is_thread_busy = self._threaded_count > 0
         for calls in self._by_execution.values():
             for call in calls:
                 call.stop()
@@ -149,12 +150,16 @@ class RunningCalls:
         await self._finish(_CANCELLATION_S)
         if self._executor is not None:
             # A thread that is still busy cannot be stopped and must not hold up the shutdown.
-            self._executor.shutdown(wait=self._threaded_count == 0, cancel_futures=True)
+            self._executor.shutdown(wait=not is_thread_busy, cancel_futures=True)
             self._executor = None
 
     async def _finish(self, timeout_s: float) -> None:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
+
+    def stopping(self) -> WorkerCallError:
+        """Say that the worker takes no calls any more."""
+        return self._busy(HTTPStatus.SERVICE_UNAVAILABLE, "WorkerStopping", "the worker is shutting down")
 
     def _busy(self, status: HTTPStatus, error_type: str, detail: str) -> WorkerCallError:
         return refusal(status, error_type, detail, retry_after_s=self._options.retry_after.total_seconds())

@@ -226,7 +226,7 @@ class WorkerService:
         if not isinstance(error, asyncio.CancelledError):
             return sdk_failure(error)
         if self._calls.is_stopping:
-            return refusal(HTTPStatus.SERVICE_UNAVAILABLE, "WorkerStopping", "the worker has shut down meanwhile")
+            return self._calls.stopping()
         return user_failure(error)  # nobody else cancels this task: the user's method has
 
     def _log(self, call: UserCall, failure: WorkerCallError) -> None:

@@ -9,7 +9,7 @@ from xdb_sdk._communication import Communication
 from xdb_sdk._context import ProcessContext
 from xdb_sdk._decision import StateDecision
 from xdb_sdk._persistence import Persistence
-from xdb_sdk._process import ObjectProcess
+from xdb_sdk._process import ObjectProcess, process
 from xdb_sdk._registry import Registry
 from xdb_sdk._rpc import rpc
 from xdb_sdk._schema import data_attribute, internal_queue
@@ -110,7 +110,7 @@ class Workshop(ObjectProcess):
 
 def registry_of(workshop: Workshop) -> Registry:
     registry = Registry()
-    registry.add_process(workshop)
+    registry.add_processes(workshop, Shelf)
     return registry
 
 
@@ -142,3 +142,25 @@ def wait_until_call(state_id: str, input: Any = None, **changes: Any) -> WaitUnt
 def rpc_call(rpc_name: str, input: Any = None, **changes: Any) -> RpcCall:
     values: dict[str, Any] = {"context": context(), "process_type": PROCESS_TYPE, "rpc_name": rpc_name, "input": input}
     return RpcCall(**(values | changes))
+
+
+class Restock(AsyncState[int]):
+    """Adds to a column."""
+
+    def execute(self, input: int, persistence: Persistence) -> StateDecision:
+        persistence.set_data_attribute(Shelf.books, persistence.get_data_attribute(Shelf.books) + input)
+        return StateDecision.dead_end()
+
+
+@process(table_name="shelf", primary_key="shelf_id", primary_key_type=str)
+class Shelf(ObjectProcess):
+    """Is mapped to a row."""
+
+    books = data_attribute(int)
+
+    starting_state = Restock
+
+    @rpc(read_only=True)
+    def peek(self, persistence: Persistence) -> int:
+        persistence.set_data_attribute(Shelf.books, 0)
+        return 0

@@ -94,7 +94,11 @@ async def test_health_names_the_process_types_and_the_running_calls() -> None:
     exchange = await request(worker_of(), "GET", "/healthz")
 
     assert exchange.status == 200
-    assert json.loads(await exchange.read()) == {"status": "ok", "runningCalls": 0, "processTypes": ["Workshop"]}
+    assert json.loads(await exchange.read()) == {
+        "status": "ok",
+        "runningCalls": 0,
+        "processTypes": ["Shelf", "Workshop"],
+    }
 
 
 @pytest.mark.parametrize("path", ["/", "/api/v1/xdb/worker", EXECUTE_PATH + "/", "/favicon.ico"])
