@@ -1,0 +1,301 @@
+"""Calls workers and tells the engine what came of it (semantics 2, 5, 8)."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from server_stub.core.model import Call, CallKey
+from server_stub.core.outcomes import (
+    CallFailure,
+    FailureKind,
+    RpcAnswered,
+    RpcOutcome,
+    StateAnswered,
+    StateOutcome,
+    Verdict,
+)
+from server_stub.core.ports import Clock, Store
+from server_stub.core.refusals import InvalidAnswer
+from server_stub.dispatch.jobs import Job, RpcInvocation, RpcJob, StateJob
+from server_stub.dispatch.lane import Lane, Surroundings, read_failure
+from server_stub.dispatch.lock_queue import LockQueue
+from server_stub.dispatch.options import DispatchCounters, DispatchOptions
+from server_stub.dispatch.replies import Abandoned, Reply, timed_out
+from server_stub.dispatch.tasks import TaskSet
+from server_stub.dispatch.transport import WorkerTransport
+from xdb_sdk.protocol import DatabaseErrorInfo, ExecuteAnswer, LockType, ReviseAnswer, RpcAnswer, WaitUntilAnswer
+
+logger = logging.getLogger(__name__)
+
+
+class StateSink(Protocol):
+    """Where the outcomes of state calls go: the engine."""
+
+    def submit(self, call: Call, outcome: StateOutcome) -> asyncio.Future[Verdict]:
+        """Have the outcome applied; the future tells what was made of it once that is committed."""
+
+
+class DispatcherClosed(Exception):
+    """The server is closing: the call was given up, and whether the worker has made it is not known."""
+
+
+class Dispatcher:
+    """Makes calls that are due.
+
+    A call is known by its key from `dispatch` until the engine's verdict; dispatching it again meanwhile does
+    nothing, so that whoever looks for due calls need not remember which ones it has found.
+
+    Args:
+        transport: How requests get to workers; closed by its owner.
+        store: Where attributes are read.
+        sink: Told the outcomes of state calls.
+        options: Limits and waits.
+        clock: Wall time in milliseconds, for what the worker is told; deadlines are kept on the event loop's clock.
+    """
+
+    def __init__(
+        self, transport: WorkerTransport, store: Store, sink: StateSink, options: DispatchOptions, clock: Clock
+    ) -> None:
+        self.counters = DispatchCounters()
+        self._sink = sink
+        self._store = store
+        self._options = options
+        self._tasks = TaskSet()
+        self._around = Surroundings(transport, store, options, clock, self.counters, self._tasks)
+        self._locks = LockQueue()
+        self._lanes: dict[str, Lane] = {}
+        self._jobs: dict[str, dict[CallKey, StateJob]] = {}
+        """State calls between `dispatch` and verdict, by execution."""
+        self._is_closed = False
+
+    def dispatch(self, calls: Sequence[Call]) -> None:
+        """Make calls that are due now, except those that are being made already."""
+        if self._is_closed:
+            return
+        for call in calls:
+            jobs = self._jobs.setdefault(call.key.state.process_execution_id, {})
+            if call.key not in jobs:
+                jobs[call.key] = job = StateJob(call, self._on_reply)
+                self._admit(job)
+
+    def process_closed(self, process_execution_ids: Sequence[str]) -> None:
+        """Drop the calls of closed executions that wait, and tell the workers that run others."""
+        running: dict[str, list[str]] = {}
+        for process_execution_id in process_execution_ids:
+            for job in list(self._jobs.get(process_execution_id, {}).values()):
+                url = job.call.worker_url
+                if job.is_submitted:
+                    continue
+                if job.is_sent:
+                    running.setdefault(url, []).append(process_execution_id)
+                else:
+                    job.is_dropped = True
+                    self._forget(job)
+        for url, ids in running.items():
+            self._lane(url).tell_closed(list(dict.fromkeys(ids)))
+
+    async def rpc(self, invocation: RpcInvocation, commit: Callable[[RpcAnswered], Awaitable[Verdict]]) -> RpcOutcome:
+        """Make an RPC.
+
+        The handler is called once; again only after a 406, or when the commit found its read set changed. An answer
+        that changes nothing is not committed.
+
+        Args:
+            invocation: What to call. Its timeout bounds all of this except `commit`.
+            commit: Applies the answer's changes. What it raises is passed on.
+
+        Returns:
+            The answer as it was committed, or what went wrong; nothing was applied then.
+
+        Raises:
+            DispatcherClosed: The server is closing.
+            StoreError: The sizes of the queues cannot be read.
+
+        Source: semantics 5.1, 5.4, 5.5.
+        """
+        if self._is_closed:
+            raise DispatcherClosed
+        ends_at_s = asyncio.get_running_loop().time() + invocation.timeout_ms / 1_000
+        queue_sizes = {}
+        if invocation.needs_queue_sizes:
+            queue_sizes = await self._store.count_messages(invocation.process.process_execution_id)
+        job = RpcJob(invocation, queue_sizes, ends_at_s)
+        try:
+            job.ask(invocation.read)
+            outcome = await self._run_rpc(job, commit) if await self._lock(job) else _lock_not_acquired()
+        except InvalidAnswer as error:
+            outcome = _not_mapped(error)
+        finally:
+            job.is_dropped = True
+            if job.ticket is not None:
+                self._locks.leave(job.ticket)
+        if isinstance(outcome, CallFailure):
+            self._note_failure(outcome, job.process_execution_id, {"rpc_name": invocation.rpc_name})
+        return outcome
+
+    async def close(self, grace_s: float) -> None:
+        """Make no more calls, wait for those at workers at most `grace_s`, then hang up.
+
+        What was not answered stays due in the database.
+        """
+        self._is_closed = True
+        reason = DispatcherClosed("the server is closing")
+        for lane in self._lanes.values():
+            lane.close(reason)
+        await self._tasks.close(grace_s)
+        for lane in self._lanes.values():
+            lane.abandon_in_flight(reason)
+
+    def _lane(self, url: str) -> Lane:
+        lane = self._lanes.get(url)
+        if lane is None:
+            lane = self._lanes[url] = Lane(url, self._around)
+        return lane
+
+    def _admit(self, job: StateJob) -> None:
+        try:
+            job.ask(job.declared_read)
+        except InvalidAnswer as error:
+            self._submit(job, _not_mapped(error))
+            return
+        self._enter_locks(job, partial(self._enqueue, job))
+        if job.ticket is None or job.ticket.is_granted:
+            self._enqueue(job)
+
+    def _enter_locks(self, job: Job, on_granted: Callable[[], None]) -> None:
+        if keys := job.lock_keys():
+            is_exclusive = job.plan.request.lock_type is LockType.EXCLUSIVE_LOCK
+            job.ticket = self._locks.enter(keys, on_granted, is_exclusive=is_exclusive)
+
+    def _enqueue(self, job: StateJob) -> None:
+        self._lane(job.call.worker_url).enqueue(job)
+
+    def _on_reply(self, job: Job, reply: Reply) -> None:
+        assert isinstance(job, StateJob)
+        match reply:
+            case WaitUntilAnswer() | ExecuteAnswer():
+                self._submit(job, StateAnswered(reply, job.read_set))
+            case CallFailure():
+                self._submit(job, reply)
+            case ReviseAnswer():
+                failure = self._revise(job, reply)
+                if failure is None:
+                    self._enqueue(job)
+                else:
+                    self._submit(job, failure)
+            case _:
+                self._forget(job)
+
+    def _revise(self, job: Job, reply: ReviseAnswer) -> CallFailure | None:
+        """Prepare another round with other data; say what is wrong with that."""
+        job.revisions += 1
+        if job.revisions > self._options.max_revise_rounds:
+            details = f"the worker asked for other data {job.revisions} times within one attempt"
+            return CallFailure(FailureKind.WORKER_ERROR, "TooManyRevisions", details, http_status=406)
+        try:
+            job.ask(reply.read_request)
+        except InvalidAnswer as error:
+            return _not_mapped(error)
+        return None
+
+    def _submit(self, job: StateJob, outcome: StateOutcome) -> None:
+        job.is_submitted = True
+        if isinstance(outcome, CallFailure):
+            key = job.call.key
+            facts = {"state_execution_id": key.state.state_execution_id, "api": key.api, "attempt": key.attempt}
+            self._note_failure(outcome, job.process_execution_id, facts)
+        self._sink.submit(job.call, outcome).add_done_callback(partial(self._on_verdict, job))
+
+    def _on_verdict(self, job: StateJob, verdict: asyncio.Future[Verdict]) -> None:
+        if verdict.cancelled() or verdict.exception() is not None:
+            # Nothing was applied, so the call is still due in the database and is found there again.
+            self._forget(job)
+        elif verdict.result() is not Verdict.READ_SET_CHANGED:
+            self._forget(job)
+        else:
+            self._repeat(job)
+
+    def _repeat(self, job: StateJob) -> None:
+        """Call again with fresh values: no attempt is used (semantics 5.4)."""
+        job.conflicts += 1
+        if job.conflicts > self._options.max_lock_conflicts:
+            self._submit(job, _lock_not_acquired())
+            return
+        job.is_submitted = False
+        self._enqueue(job)
+
+    def _forget(self, job: StateJob) -> None:
+        jobs = self._jobs[job.process_execution_id]
+        del jobs[job.call.key]
+        if not jobs:
+            del self._jobs[job.process_execution_id]
+        if job.ticket is not None:
+            self._locks.leave(job.ticket)
+
+    async def _lock(self, job: RpcJob) -> bool:
+        """Wait for the attributes that an RPC locks; say whether it got them in time."""
+        granted = asyncio.Event()
+        self._enter_locks(job, granted.set)
+        if job.ticket is None or job.ticket.is_granted:
+            return True
+        try:
+            async with asyncio.timeout_at(job.ends_at_s):
+                await granted.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _run_rpc(self, job: RpcJob, commit: Callable[[RpcAnswered], Awaitable[Verdict]]) -> RpcOutcome:
+        while True:
+            reply = await self._send_rpc(job)
+            if isinstance(reply, ReviseAnswer):
+                failure = self._revise(job, reply)
+                if failure is not None:
+                    return failure
+                continue
+            if isinstance(reply, CallFailure):
+                return reply
+            answered = RpcAnswered(reply, job.read_set)
+            if reply.is_read_only or await commit(answered) is not Verdict.READ_SET_CHANGED:
+                return answered
+            job.conflicts += 1
+            is_late = asyncio.get_running_loop().time() >= job.ends_at_s
+            if is_late or job.conflicts > self._options.max_lock_conflicts:
+                return _lock_not_acquired()
+
+    async def _send_rpc(self, job: RpcJob) -> RpcAnswer | ReviseAnswer | CallFailure:
+        job.replied = asyncio.get_running_loop().create_future()
+        self._lane(job.invocation.process.worker_url).enqueue(job)
+        try:
+            async with asyncio.timeout_at(job.ends_at_s):
+                reply = await job.replied
+        except TimeoutError:
+            return timed_out(job.invocation.timeout_ms / 1_000)
+        if isinstance(reply, Abandoned):
+            raise DispatcherClosed from reply.reason
+        assert isinstance(reply, RpcAnswer | ReviseAnswer | CallFailure)
+        return reply
+
+    def _note_failure(self, failure: CallFailure, process_execution_id: str, facts: dict[str, object]) -> None:
+        self.counters.failures += 1
+        extra = facts | {
+            "process_execution_id": process_execution_id,
+            "kind": failure.kind.value,
+            "error_type": failure.error_type,
+            "http_status": failure.http_status,
+        }
+        logger.warning("call of worker failed", extra=extra)
+
+
+def _lock_not_acquired() -> CallFailure:
+    return CallFailure(
+        FailureKind.READ_SET_CHANGED,
+        "LOCK_NOT_ACQUIRED",
+        "the locked attributes were held or changed by others all the time; repeat the call later",
+    )
+
+
+def _not_mapped(error: InvalidAnswer) -> CallFailure:
+    return read_failure(DatabaseErrorInfo(operation="READ", kind="UNKNOWN_TABLE", message=str(error)))

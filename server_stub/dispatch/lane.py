@@ -1,0 +1,310 @@
+"""All calls for one worker URL: gathered, limited, read for, and sent together."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from server_stub.core.outcomes import CallFailure, FailureKind
+from server_stub.core.ports import CallReads, Clock, RowReadFailed, Store, StoreUnavailable, UnknownUserTable
+from server_stub.dispatch.exchange import BATCH_HEADERS, CALL_HEADERS, BatchRefused, Exchange
+from server_stub.dispatch.jobs import Job
+from server_stub.dispatch.options import DispatchCounters, DispatchOptions
+from server_stub.dispatch.replies import Abandoned, Busy, Reply, Spoiled
+from server_stub.dispatch.tasks import TaskSet
+from server_stub.dispatch.transport import WorkerConnectionError, WorkerTransport
+from xdb_sdk.protocol import PROCESS_CLOSED_PATH, WORKER_BATCH_PATH, DatabaseErrorInfo, ProcessClosedCall
+
+logger = logging.getLogger(__name__)
+
+_NOTICE_TIMEOUT_S = 5.0
+_FIRST_READ_WAIT_S = 0.1
+_LONGEST_READ_WAIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all lanes of a dispatcher share."""
+
+    transport: WorkerTransport
+    store: Store
+    options: DispatchOptions
+    clock: Clock
+    counters: DispatchCounters
+    tasks: TaskSet
+
+
+class Lane:
+    """The calls for one worker.
+
+    Everything handed over in one turn of the event loop is sent together. State calls wait in order while the worker is
+    at its limit or has asked for a pause; RPCs, whose callers wait, pass them.
+    """
+
+    def __init__(self, url: str, around: Surroundings) -> None:
+        self._url = url
+        self._around = around
+        self._rpcs: deque[Job] = deque()
+        self._waiting: deque[Job] = deque()
+        self._returned: deque[Job] = deque()
+        """State calls that were sent before and go first now."""
+        self._in_flight: set[Job] = set()
+        self._flush_handle: asyncio.Handle | None = None
+        self._resume_handle: asyncio.TimerHandle | None = None
+        self._paused_until_s = 0.0
+        self._busy_rounds = 0
+        self._single_until_s = 0.0
+        """Until when the worker is taken to lack the batch endpoint."""
+        self._closed_by: Exception | None = None
+
+    def enqueue(self, job: Job) -> None:
+        """Send the call with whatever else this turn of the event loop brings."""
+        if self._closed_by is not None:
+            job.reply_to(job, Abandoned(self._closed_by))
+            return
+        (self._rpcs if job.is_rpc else self._waiting).append(job)
+        self._schedule()
+
+    def tell_closed(self, process_execution_ids: Sequence[str]) -> None:
+        """Tell the worker that executions have closed; best effort."""
+        self._around.tasks.spawn(self._tell_closed(process_execution_ids))
+
+    def close(self, reason: Exception) -> None:
+        """Send no more calls, and give up those that wait."""
+        self._closed_by = reason
+        jobs = [*self._rpcs, *self._returned, *self._waiting]
+        for queue in (self._rpcs, self._returned, self._waiting):
+            queue.clear()
+        for job in jobs:
+            if not job.is_dropped:
+                job.reply_to(job, Abandoned(reason))
+
+    def abandon_in_flight(self, reason: Exception) -> None:
+        """Give up the calls whose requests were cut off."""
+        for job in list(self._in_flight):
+            self._settle(job, Abandoned(reason))
+
+    def _schedule(self) -> None:
+        if self._flush_handle is None:
+            self._flush_handle = asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_handle = None
+        jobs = [job for job in self._take() if not job.is_dropped]
+        if not jobs:
+            return
+        self._in_flight.update(jobs)
+        self._around.counters.in_flight += len(jobs)
+        self._around.tasks.spawn(self._guard(self._send, jobs))
+
+    def _take(self) -> Iterator[Job]:
+        """Take what may be sent now."""
+        yield from _drain(self._rpcs, len(self._rpcs))
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._paused_until_s:
+            self._resume_later()
+            return
+        room = self._around.options.max_calls_in_flight - len(self._in_flight)
+        for queue in (self._returned, self._waiting):
+            while queue and room > 0:
+                job = queue.popleft()
+                room -= not job.is_dropped
+                yield job
+
+    def _resume_later(self) -> None:
+        if self._resume_handle is None:
+            self._resume_handle = asyncio.get_running_loop().call_at(self._paused_until_s, self._resume)
+
+    def _resume(self) -> None:
+        self._resume_handle = None
+        self._schedule()
+
+    async def _send(self, jobs: Sequence[Job]) -> None:
+        written = [job for job in await self._read(jobs) if self._write(job)]
+        if not written:
+            return
+        if asyncio.get_running_loop().time() < self._single_until_s:
+            self._send_singly(written)
+            return
+        options = self._around.options
+        *others, last = split_batches(written, max_calls=options.max_batch_calls, max_bytes=options.max_batch_bytes)
+        for part in others:
+            self._around.tasks.spawn(self._guard(self._post_batch, part))
+        await self._guard(self._post_batch, last)
+
+    def _write(self, job: Job) -> bool:
+        if job.is_dropped:
+            self._release(job)
+            return False
+        try:
+            job.write(self._around.clock(), self._around.options.max_call_timeout)
+        except Exception as error:
+            logger.exception("call cannot be written", extra={"process_execution_id": job.process_execution_id})
+            self._settle(job, Abandoned(error))
+            return False
+        job.deadline_s = asyncio.get_running_loop().time() + job.timeout_s
+        job.is_sent = True
+        return True
+
+    async def _post_batch(self, jobs: Sequence[Job]) -> None:
+        counters = self._around.counters
+        counters.calls += len(jobs)
+        counters.batches += 1
+        counters.batched_calls += len(jobs)
+        counters.largest_batch = max(counters.largest_batch, len(jobs))
+        exchange = Exchange(jobs, self._settle, self._around.options)
+        try:
+            await exchange.post_batch(self._around.transport, self._url, self._around.options.worker_headers)
+        except BatchRefused:
+            interval_s = self._around.options.batch_probe_interval.total_seconds()
+            self._single_until_s = asyncio.get_running_loop().time() + interval_s
+            self._send_singly([job for job in jobs if job in self._in_flight and self._write(job)])
+
+    def _send_singly(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self._around.tasks.spawn(self._guard(self._post_single, (job,)))
+
+    async def _post_single(self, jobs: Sequence[Job]) -> None:
+        [job] = jobs
+        self._around.counters.calls += 1
+        headers = dict(self._around.options.worker_headers) | job.headers(self._around.clock())
+        exchange = Exchange((job,), self._settle, self._around.options)
+        await exchange.post_single(self._around.transport, self._url, headers)
+
+    async def _guard(self, work: Callable[[Sequence[Job]], Awaitable[None]], jobs: Sequence[Job]) -> None:
+        """Make sure that a defect forgets no call: what is not settled when its work dies is abandoned."""
+        try:
+            await work(jobs)
+        except Exception as error:
+            logger.exception("calls were given up", extra={"worker_url": self._url})
+            for job in jobs:
+                if job in self._in_flight:
+                    self._settle(job, Abandoned(error))
+
+    def _settle(self, job: Job, reply: Reply) -> None:
+        self._release(job)
+        if isinstance(reply, Busy) and job.is_rpc:
+            reply = reply.failure
+        if isinstance(reply, Busy):
+            self._pause(reply.retry_after_s)
+        elif not isinstance(reply, Spoiled):
+            self._busy_rounds = 0
+        if not job.is_dropped:
+            self._pass_on(job, reply)
+        if self._waiting or self._returned:
+            self._schedule()
+
+    def _pass_on(self, job: Job, reply: Reply) -> None:
+        if not isinstance(reply, Busy | Spoiled):
+            job.reply_to(job, reply)
+        elif self._closed_by is not None:
+            job.reply_to(job, Abandoned(self._closed_by))
+        else:
+            self._returned.append(job)
+
+    def _release(self, job: Job) -> None:
+        self._in_flight.remove(job)
+        job.is_sent = False
+        self._around.counters.in_flight -= 1
+
+    def _pause(self, retry_after_s: float) -> None:
+        options = self._around.options
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._paused_until_s:
+            self._busy_rounds += 1
+        backoff_s = options.initial_busy_wait.total_seconds() * 2 ** min(self._busy_rounds - 1, 20)
+        wait_s = min(max(backoff_s, retry_after_s), options.max_busy_wait.total_seconds())
+        self._paused_until_s = max(self._paused_until_s, now_s + wait_s)
+
+    async def _read(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Give every call the attributes it asks for; return the calls that got them."""
+        asking = [job for job in jobs if not job.plan.is_empty]
+        if not asking:
+            return jobs
+        try:
+            reads = await self._read_for(asking)
+        except (RowReadFailed, UnknownUserTable):
+            for job in asking:
+                await self._read_alone(job)
+        else:
+            for job in asking:
+                job.give(reads)
+        return [job for job in jobs if job in self._in_flight]
+
+    async def _read_alone(self, job: Job) -> None:
+        try:
+            job.give(await self._read_for((job,)))
+        except RowReadFailed as error:
+            self._settle(job, read_failure(error.error))
+        except UnknownUserTable as error:
+            info = DatabaseErrorInfo(operation="READ", kind="UNKNOWN_TABLE", message=str(error))
+            self._settle(job, read_failure(info))
+
+    async def _read_for(self, jobs: Sequence[Job]) -> CallReads:
+        rows = dict.fromkeys(row for job in jobs for row in job.plan.rows)
+        local_attributes = [job.plan.local_attributes for job in jobs if job.plan.local_attributes is not None]
+        wait_s = 0.0
+        while True:
+            try:
+                return await self._around.store.read_for_calls(tuple(rows), local_attributes)
+            except StoreUnavailable as error:
+                # The server's own trouble is no failed attempt (semantics 2.5).
+                if not wait_s:
+                    logger.warning("attributes cannot be read, trying again", extra={"error": str(error)})
+                wait_s = min(max(wait_s * 2, _FIRST_READ_WAIT_S), _LONGEST_READ_WAIT_S)
+                await asyncio.sleep(wait_s)
+
+    async def _tell_closed(self, process_execution_ids: Sequence[str]) -> None:
+        bodies = [ProcessClosedCall(process_execution_id=each).to_json() for each in process_execution_ids]
+        try:
+            if asyncio.get_running_loop().time() < self._single_until_s:
+                for body in bodies:
+                    await self._notify(PROCESS_CLOSED_PATH, body, CALL_HEADERS)
+            else:
+                lines = [
+                    b'{"callId":%d,"operation":"process-closed","body":%b}\n' % line
+                    for line in enumerate(bodies, start=1)
+                ]
+                await self._notify(WORKER_BATCH_PATH, b"".join(lines), BATCH_HEADERS)
+        except (WorkerConnectionError, TimeoutError) as error:
+            logger.debug("worker was not told of closed executions", extra={"error": str(error)})
+
+    async def _notify(self, path: str, body: bytes, headers: dict[str, str]) -> None:
+        headers = headers | dict(self._around.options.worker_headers)
+        async with (
+            asyncio.timeout(_NOTICE_TIMEOUT_S),
+            self._around.transport.post(self._url + path, body, headers, _NOTICE_TIMEOUT_S) as response,
+        ):
+            async for _ in response.chunks():
+                pass  # read to the end, so that the connection can be used again
+
+
+def read_failure(error: DatabaseErrorInfo) -> CallFailure:
+    """Give the failure of a call whose attributes cannot be read (semantics 7.4)."""
+    return CallFailure(
+        FailureKind.DATABASE_READ,
+        "APP_DATABASE_READ_ERROR",
+        f"{error.table_name or 'attributes'}: {error.kind}: {error.message}",
+        database_error=error,
+    )
+
+
+def split_batches(jobs: Sequence[Job], *, max_calls: int, max_bytes: int) -> Iterator[list[Job]]:
+    """Divide written calls, in order, into requests within the limits; a call that is to be alone stays so."""
+    batch: list[Job] = []
+    size_bytes = 0
+    for job in jobs:
+        is_full = len(batch) >= max_calls or size_bytes + len(job.body) > max_bytes
+        if batch and (is_full or job.is_alone or batch[-1].is_alone):
+            yield batch
+            batch, size_bytes = [], 0
+        batch.append(job)
+        size_bytes += len(job.body)
+    if batch:
+        yield batch
+
+
+def _drain(queue: deque[Job], count: int) -> Iterator[Job]:
+    for _ in range(count):
+        yield queue.popleft()

@@ -1,0 +1,156 @@
+"""Calls for one worker share requests, and one call does not wait for another."""
+
+import asyncio
+
+import pytest
+
+from server_stub.core.outcomes import CallFailure, FailureKind, StateAnswered
+from server_stub.dispatch.options import DispatchOptions
+from tests.support.dispatching import DONE, WORKER_URL, answer_done, dispatching, make_call
+from xdb_sdk.protocol import (
+    EXECUTE_PATH,
+    WAIT_UNTIL_PATH,
+    WORKER_BATCH_PATH,
+    ExecuteAnswer,
+    Json,
+    StateApi,
+    WaitUntilAnswer,
+)
+
+
+async def test_calls_of_one_turn_travel_in_one_request() -> None:
+    async with dispatching() as world:
+        world.dispatcher.dispatch([make_call(1), make_call(2)])
+        world.dispatcher.dispatch([make_call(3, api=StateApi.WAIT_UNTIL)])
+        outcomes = await world.sink.wait_for(3)
+
+    assert world.worker.batches == [3]
+    assert world.worker.operations == ["execute", "execute", "wait-until"]
+    answers = [outcome.answer for outcome in outcomes if isinstance(outcome, StateAnswered)]
+    assert [type(answer) for answer in answers] == [ExecuteAnswer, ExecuteAnswer, WaitUntilAnswer]
+
+
+async def test_slow_call_delays_no_other() -> None:
+    async def handler(body: Json) -> Json:
+        await asyncio.sleep(20 if body["context"]["processId"] == "p-1" else 0)
+        return DONE
+
+    async with dispatching(handler) as world:
+        world.dispatcher.dispatch([make_call(number) for number in (1, 2, 3)])
+        await world.sink.wait_for(3)
+
+    assert world.worker.batches == [3]
+    assert world.sink.states_at() == {"e-2": 0, "e-3": 0, "e-1": 20}
+
+
+async def test_request_holds_no_more_calls_than_allowed() -> None:
+    async with dispatching(options=DispatchOptions(max_batch_calls=4)) as world:
+        world.dispatcher.dispatch([make_call(number) for number in range(10)])
+        await world.sink.wait_for(10)
+
+    assert sorted(world.worker.batches) == [2, 4, 4]
+
+
+async def test_request_holds_no_more_bytes_than_allowed_and_a_larger_call_goes_alone() -> None:
+    small, large = '"' + "s" * 100 + '"', '"' + "l" * 5_000 + '"'
+    calls = [make_call(number, input=small if number else large) for number in range(4)]
+
+    async with dispatching(options=DispatchOptions(max_batch_bytes=3_000)) as world:
+        world.dispatcher.dispatch(calls)
+        await world.sink.wait_for(4)
+
+    assert sorted(world.worker.batches) == [1, 3]
+
+
+async def test_calls_beyond_the_limit_in_flight_wait_in_order() -> None:
+    most = running = 0
+
+    async def handler(body: Json) -> Json:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(1)
+        running -= 1
+        return DONE
+
+    async with dispatching(handler, options=DispatchOptions(max_calls_in_flight=3)) as world:
+        world.dispatcher.dispatch([make_call(number) for number in range(9)])
+        await world.sink.wait_for(9)
+
+    assert most == 3
+    assert [body["context"]["processId"] for body in world.worker.calls] == [f"p-{number}" for number in range(9)]
+    assert world.dispatcher.counters.in_flight == 0
+
+
+async def test_call_in_flight_is_not_made_again() -> None:
+    async with dispatching() as world:
+        world.sink.delay_s = 5
+        world.dispatcher.dispatch([make_call(1), make_call(1)])
+        await asyncio.sleep(4)
+        world.dispatcher.dispatch([make_call(1)])
+        await asyncio.sleep(2)
+        world.dispatcher.dispatch([make_call(1)])
+        await world.sink.wait_for(2)
+
+    assert world.worker.batches == [1, 1]
+
+
+@pytest.mark.parametrize("api", StateApi)
+async def test_worker_without_batch_endpoint_is_called_singly(api: StateApi) -> None:
+    options = DispatchOptions(worker_headers={"Authorization": "secret"})
+    async with dispatching(has_batch_endpoint=False, options=options) as world:
+        world.dispatcher.dispatch([make_call(1, api=api), make_call(2, api=api)])
+        outcomes = await world.sink.wait_for(2)
+        world.dispatcher.dispatch([make_call(3, api=api)])
+        await world.sink.wait_for(3)
+
+    path = WAIT_UNTIL_PATH if api is StateApi.WAIT_UNTIL else EXECUTE_PATH
+    assert [path for path, _ in world.worker.requests] == [WORKER_BATCH_PATH, path, path, path]
+    assert all(isinstance(outcome, StateAnswered) for outcome in outcomes)
+    headers = world.worker.requests[1][1]
+    assert headers["x-xdb-idempotency-key"] == f"e-1/S-1/{api.value}"
+    assert headers["x-xdb-deadline-ms"] == "1767225630000"
+    assert headers["authorization"] == "secret"
+
+
+async def test_worker_that_gains_the_batch_endpoint_is_found_out() -> None:
+    async with dispatching(has_batch_endpoint=False) as world:
+        world.dispatcher.dispatch([make_call(1)])
+        await world.sink.wait_for(1)
+        world.worker.has_batch_endpoint = True
+        await asyncio.sleep(61)
+        world.dispatcher.dispatch([make_call(2), make_call(3)])
+        await world.sink.wait_for(3)
+
+    assert world.worker.batches == [2]
+
+
+async def test_each_worker_has_its_own_requests() -> None:
+    async with dispatching() as world:
+        world.dispatcher.dispatch([make_call(1), make_call(2, worker_url="http://other"), make_call(3)])
+        await world.sink.wait_for(3)
+
+    failures = [outcome for _, outcome in world.sink.outcomes if isinstance(outcome, CallFailure)]
+    assert world.worker.batches == [2]
+    assert [failure.kind for failure in failures] == [FailureKind.UNREACHABLE]
+    assert "other" in failures[0].details
+
+
+async def test_url_prefix_of_a_worker_comes_before_the_path() -> None:
+    async with dispatching() as world:
+        world.dispatcher.dispatch([make_call(1, worker_url=f"{WORKER_URL}/prefix")])
+        await world.sink.wait_for(1)
+
+    assert world.worker.requests[0][0] == f"/prefix{WORKER_BATCH_PATH}"
+
+
+async def test_counters_tell_batch_sizes() -> None:
+    async with dispatching(answer_done) as world:
+        world.dispatcher.dispatch([make_call(number) for number in range(5)])
+        await world.sink.wait_for(5)
+        world.dispatcher.dispatch([make_call(9)])
+        await world.sink.wait_for(6)
+
+    counters = world.dispatcher.counters
+    assert (counters.calls, counters.batches, counters.batched_calls, counters.largest_batch) == (6, 2, 6, 5)
+    assert (counters.failures, counters.in_flight) == (0, 0)
