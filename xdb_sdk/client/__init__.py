@@ -1,6 +1,8 @@
 """The client: one layer that knows what to send and what answers mean, and a sync and an async face of it."""
 
 from xdb_sdk.client._async_calls import AsyncUnregisteredClient
+from xdb_sdk.client._async_client import AsyncClient
+from xdb_sdk.client._client import Client
 from xdb_sdk.client._clock import ClientClock
 from xdb_sdk.client._exchange import ClientClosedError
 from xdb_sdk.client._operations import QueueMessage
@@ -21,9 +23,11 @@ from xdb_sdk.client._sync_calls import UnregisteredClient
 from xdb_sdk.client._transport import AsyncTransport, LineStream, Reply, Transport, TransportError
 
 __all__ = [
+    "AsyncClient",
     "AsyncTransport",
     "AsyncUnregisteredClient",
     "AttemptFailure",
+    "Client",
     "ClientClock",
     "ClientClosedError",
     "ClientOptions",

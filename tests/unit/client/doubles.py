@@ -85,12 +85,10 @@ class HeldServer:
         self._batch_status = batch_status
         self._single = single
         self._answers: dict[str, asyncio.Future[Outcome]] = {}
-        self._changed = asyncio.Condition()
 
     async def send(self, path: str, body: bytes, timeout_s: float) -> Reply:
         key = json.loads(body)["processId"]
         self.requests.append((path, [key]))
-        await self._notify()
         try:
             outcome = self._single or await self._answer(key)
         finally:
@@ -104,7 +102,6 @@ class HeldServer:
         assert path == SERVICE_BATCH_PATH
         calls = {line["body"]["processId"]: line["callId"] for line in map(json.loads, body.splitlines())}
         self.requests.append((path, list(calls)))
-        await self._notify()
         try:
             yield LineStream(self._batch_status, self._lines(calls), "application/x-ndjson")
         finally:
@@ -118,13 +115,14 @@ class HeldServer:
         self._answer(key).set_result(outcome or Reply(200, {"processExecutionId": key}))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until what was asked of the server is as `condition` says."""
-        async with asyncio.timeout(5), self._changed:
-            await self._changed.wait_for(condition)
+        """Let other tasks run until what was asked of the server is as `condition` says."""
+        async with asyncio.timeout(5):
+            while not condition():  # noqa: ASYNC110  # nobody signals what a test waits for
+                await asyncio.sleep(0)
 
-    async def _notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+    async def until_requests(self, count: int) -> None:
+        """Let other tasks run until the server has been sent so many requests."""
+        await self.until(lambda: len(self.requests) == count)
 
     def _answer(self, key: str) -> "asyncio.Future[Outcome]":
         return self._answers.setdefault(key, asyncio.get_running_loop().create_future())

@@ -1,0 +1,225 @@
+"""The operations in terms of process classes: names and types are checked, values encoded, before anything is sent."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from xdb_sdk._definition import ProcessDefinition
+from xdb_sdk._errors import InvalidArgumentError, NotRegisteredError
+from xdb_sdk._options import ProcessStartOptions, StateReference
+from xdb_sdk._process import ObjectProcess
+from xdb_sdk._registry import Registry
+from xdb_sdk._schema import DataAttribute, key_name
+from xdb_sdk.client._checks import check_name, check_optional_name
+from xdb_sdk.client._exchange import Plan
+from xdb_sdk.client._operations import Operations, ProcessRef, QueueMessage
+from xdb_sdk.protocol import (
+    ColumnValue,
+    Json,
+    LoadedData,
+    Message,
+    TableMapping,
+    TableWrite,
+)
+
+ProcessClass = type[ObjectProcess]
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Encoded attributes: of the mapped row by column, and process-local by name."""
+
+    columns: Mapping[str, ColumnValue]
+    local: Mapping[str, Json]
+
+
+class TypedOperations:
+    """Plans that know the process classes of a registry.
+
+    Args:
+        registry: The process classes that may be used.
+        operations: The same operations in names and JSON values.
+    """
+
+    def __init__(self, registry: Registry, operations: Operations) -> None:
+        self._registry = registry
+        self._operations = operations
+
+    def start(
+        self,
+        process_id: str,
+        process_class: ProcessClass,
+        object_id: Any,
+        input: Any,
+        options: ProcessStartOptions | None,
+        *,
+        has_object: bool,
+    ) -> Plan[str]:
+        """Start an execution of a class, with or without an object."""
+        definition = self._registry.process_of(process_class)
+        _check_object(definition, has_object)
+        options = options or ProcessStartOptions()
+        values = _encode_attributes(definition, options.initial_upsert_data_attributes)
+        request = self._operations.start_request(
+            process_id,
+            definition.process_type,
+            options,
+            local_attributes=values.local,
+            **_starting_state(definition, input, options),
+            **_mapped_object(definition, object_id, values, options),
+        )
+        return self._operations.start(request)
+
+    def publish(self, ref: ProcessRef, process_class: ProcessClass, messages: Iterable[QueueMessage]) -> Plan[int]:
+        """Append messages to queues that the class declares."""
+        definition = self._registry.process_of(process_class)
+        return self._operations.publish(ref, [_encode_message(definition, message) for message in messages])
+
+    def rpc(self, ref: ProcessRef, method: Any, input: Any) -> Plan[Any]:
+        """Call an RPC method of a class; returns its result."""
+        definition, rpc = self._registry.rpc_of(method)
+        where = f"RPC {rpc.name!r} of {definition.process_type}"
+        encoded = None
+        if rpc.method.has_input:
+            encoded = definition.encoder.encode(input, rpc.method.input_type, f"input of {where}")
+        elif input is not None:
+            raise InvalidArgumentError(f"{where} takes no input, but one was given; leave it out")
+        output = yield from self._operations.rpc(
+            ref, rpc.name, encoded, rpc.timeout, rpc.wire_read, read_only=rpc.read_only
+        )
+        return definition.encoder.decode(output, rpc.method.output_type, f"output of {where}")
+
+    def get_attributes(
+        self, ref: ProcessRef, process_class: ProcessClass, keys: Iterable[str | DataAttribute[Any]] | None
+    ) -> Plan[dict[str, Any]]:
+        """Read attributes that the class declares."""
+        definition = self._registry.process_of(process_class)
+        read = definition.full_read() if keys is None else definition.attribute_read(keys)
+        if read.is_empty:
+            return {}
+        loaded = yield from self._operations.get_attributes(ref, read)
+        return _decode_attributes(definition, loaded)
+
+    def set_attributes(
+        self, ref: ProcessRef, process_class: ProcessClass, values: Mapping[str | DataAttribute[Any], Any]
+    ) -> Plan[None]:
+        """Write attributes that the class declares."""
+        definition = self._registry.process_of(process_class)
+        encoded = _encode_attributes(definition, values)
+        if not encoded.columns and not encoded.local:
+            raise InvalidArgumentError("set_data_attributes writes nothing; give at least one value")
+        tables = []
+        if encoded.columns and definition.table:
+            tables.append(TableWrite(table_name=definition.table.table_name, columns=encoded.columns))
+        return self._operations.set_attributes(ref, tables, encoded.local)
+
+    def state_id_of(self, state: StateReference) -> str:
+        """Find the id of a state that is named by class, in whichever registered processes it is.
+
+        Raises:
+            NotRegisteredError: No registered process has a single state of this class, or they give it several ids.
+        """
+        if isinstance(state, str):
+            return state
+        state_ids = set()
+        for process_type in self._registry.process_types:
+            with suppress(InvalidArgumentError):  # this process does not have the state
+                state_ids.add(self._registry.process_of_type(process_type).state_of(state).state_id)
+        if len(state_ids) != 1:
+            name = getattr(state, "__name__", type(state).__name__)
+            found = f"has the ids {sorted(state_ids)}" if state_ids else "is not exactly once in any process"
+            raise NotRegisteredError(f"state {name} {found} of the registry; name the state by its id")
+        return state_ids.pop()
+
+
+def _check_object(definition: ProcessDefinition, has_object: bool) -> None:
+    if has_object and definition.table is None:
+        raise InvalidArgumentError(
+            f"{definition.process_type} maps no table, so it has no object; use start_process, or name the table"
+        )
+    if not has_object and definition.table is not None:
+        raise InvalidArgumentError(
+            f"{definition.process_type} is mapped to table {definition.table.table_name!r}; "
+            "use start_object_process with the primary key of its row"
+        )
+
+
+def _starting_state(definition: ProcessDefinition, input: Any, options: ProcessStartOptions) -> dict[str, Any]:
+    """The fields of a start request that tell of the starting state; none if there is no such state."""
+    if definition.starting_state is None:
+        if input is not None or options.starting_state_options_override is not None:
+            raise InvalidArgumentError(
+                f"{definition.process_type} has no starting state; leave out its input and its options"
+            )
+        return {}
+    movement = definition.movement(definition.starting_state.state_id, input, options.starting_state_options_override)
+    return {
+        "start_state_id": movement.state_id,
+        "start_state_input": movement.input,
+        "start_state_options": movement.options,
+    }
+
+
+def _mapped_object(
+    definition: ProcessDefinition, object_id: Any, values: _Values, options: ProcessStartOptions
+) -> dict[str, Any]:
+    """The fields of a start request that tell of the mapped row; none without a table."""
+    table = definition.table
+    if table is None:
+        return {}
+    where = f"object id of {definition.process_type}"
+    if object_id is None:
+        raise InvalidArgumentError(f"{where} is None; give the primary key of a row of table {table.table_name!r}")
+    key = definition.encoder.encode_column(object_id, table.primary_key_type, where)
+    mapping = TableMapping(
+        table_name=table.table_name,
+        primary_key={table.primary_key: key},
+        initial_write=values.columns,
+        conflict_mode=options.conflict_mode,
+    )
+    return {"object_id": key, "tables": (mapping,)}
+
+
+def _encode_message(definition: ProcessDefinition, message: QueueMessage) -> Message:
+    name = check_name(key_name(message.queue), "queue name")
+    where = f"message to internal queue {name!r} of {definition.process_type}"
+    return Message(
+        queue_name=name,
+        message_id=check_optional_name(message.dedup_id, "dedup id"),
+        payload=definition.encoder.encode(message.value, definition.queue(name).type_hint, where),
+    )
+
+
+def _encode_attributes(definition: ProcessDefinition, values: Mapping[Any, Any]) -> _Values:
+    columns: dict[str, ColumnValue] = {}
+    local: dict[str, Json] = {}
+    for key, value in values.items():
+        name = check_name(key_name(key), "data attribute name")
+        attribute = definition.attribute(name)
+        where = _where(definition, name)
+        if attribute.column is None:
+            local[name] = definition.encoder.encode(value, attribute.type_hint, where)
+        elif definition.table and attribute.column == definition.table.primary_key:
+            raise InvalidArgumentError(f"{where} is the primary key of its table, which cannot be written")
+        else:
+            columns[attribute.column] = definition.encoder.encode_column(value, attribute.type_hint, where)
+    return _Values(columns, local)
+
+
+def _decode_attributes(definition: ProcessDefinition, loaded: LoadedData) -> dict[str, Any]:
+    columns = {column: value for table in loaded.tables for column, value in table.columns.items()}
+    values = {
+        attribute.name: definition.encoder.decode_column(
+            columns[attribute.column], attribute.type_hint, _where(definition, attribute.name)
+        )
+        for attribute in definition.attributes.values()
+        if attribute.column in columns
+    }
+    for name, data in loaded.local_attributes.items():
+        values[name] = definition.encoder.decode(data, definition.attribute(name).type_hint, _where(definition, name))
+    return values
+
+
+def _where(definition: ProcessDefinition, attribute_name: str) -> str:
+    return f"data attribute {attribute_name!r} of {definition.process_type}"
