@@ -15,7 +15,7 @@ from datetime import timedelta
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 from sqlalchemy.engine import make_url
@@ -179,6 +179,19 @@ class SqliteStore:
     def _release_file(self) -> None:
         if self._lock is not None:
             self._lock.close()
+
+    async def run_sql(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run a statement of the application's own; for a database in memory, which nobody else can open.
+
+        Returns:
+            The rows, none for a statement that gives none.
+        """
+
+        def run() -> list[tuple[Any, ...]]:
+            with _transaction(self._writer, "BEGIN IMMEDIATE"):
+                return self._writer.execute(statement, values).fetchall()
+
+        return await self._run(self._writer_thread, run)
 
     # --- transactions ---
 

@@ -1,0 +1,23 @@
+"""Fixtures of the contract suite: each test runs over each database."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from server_stub.core.ports import Store
+from tests.contract.store.databases import DATABASES, Database, open_database
+
+
+@pytest.fixture(params=DATABASES)
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    """Give an empty database."""
+    opened = open_database(request.param, tmp_path)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def store(database: Database) -> Store:
+    """Give the store of an empty database."""
+    return database.store

@@ -1,0 +1,135 @@
+"""Short ways to write through a store's port and to look at what it has, with small hand-written pieces of work."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from server_stub.core.changes import Changes
+from server_stub.core.model import (
+    Execution,
+    ProcessExecution,
+    ProcessKey,
+    QueuedMessage,
+    RowKey,
+    RowWrite,
+    RowWriteMode,
+    StateExecution,
+    Timer,
+    TimerKey,
+)
+from server_stub.core.ports import Loaded, Needs, Selection, Store
+from xdb_sdk.protocol import Json, StateOptionsConfig
+
+NAMESPACE = "default"
+
+
+class Deciding:
+    """A piece of work from its parts."""
+
+    def __init__(
+        self,
+        decide: Callable[[Loaded], Changes],
+        *,
+        execution_ids: Iterable[str] = (),
+        process_keys: Iterable[ProcessKey] = (),
+        needs: Needs | None = None,
+    ) -> None:
+        self._decide = decide
+        self._selection = Selection(set(execution_ids), set(process_keys))
+        self._needs = needs or Needs()
+
+    def selection(self) -> Selection:
+        """Say which executions to load."""
+        return self._selection
+
+    def needs(self, loaded: Loaded) -> Needs:
+        """Say what else to load."""
+        return self._needs
+
+    def decide(self, loaded: Loaded) -> Changes:
+        """Say what to write."""
+        return self._decide(loaded)
+
+
+async def write(store: Store, changes: Changes) -> None:
+    """Commit changes that depend on nothing."""
+    await store.transact(Deciding(lambda _: changes))
+
+
+async def load(
+    store: Store,
+    *execution_ids: str,
+    process_keys: Iterable[ProcessKey] = (),
+    needs: Needs | None = None,
+) -> Loaded:
+    """Give what a transaction loads; it writes nothing."""
+    seen: list[Loaded] = []
+
+    def look(loaded: Loaded) -> Changes:
+        seen.append(loaded)
+        return Changes()
+
+    await store.transact(Deciding(look, execution_ids=execution_ids, process_keys=process_keys, needs=needs))
+    return seen[0]
+
+
+async def load_one(store: Store, execution_id: str = "e-1") -> Execution:
+    """Give one execution as a transaction loads it."""
+    return (await load(store, execution_id)).executions[execution_id]
+
+
+def process(execution_id: str = "e-1", **fields: Any) -> ProcessExecution:
+    """Give a new process execution; its process id is its own unless given."""
+    defaults = {
+        "namespace": NAMESPACE,
+        "process_id": f"p-of-{execution_id}",
+        "process_type": "Signup",
+        "worker_url": "http://worker",
+        "started_at_ms": 1_000,
+    }
+    return ProcessExecution(process_execution_id=execution_id, **{**defaults, **fields})
+
+
+def state(execution_id: str = "e-1", state_id: str = "S", number: int = 1, **fields: Any) -> StateExecution:
+    """Give a new state execution."""
+    defaults = {"created_at_ms": 1_000, "input": "null", "options": StateOptionsConfig()}
+    return StateExecution(execution_id, state_id, number, **{**defaults, **fields})
+
+
+def message(
+    sequence_id: int, payload: Json = None, *, queue: str = "q", message_id: str | None = None
+) -> QueuedMessage:
+    """Give a message of execution e-1."""
+    return QueuedMessage("e-1", queue, sequence_id, message_id, payload)
+
+
+def timer(fire_at_ms: int, execution_id: str = "e-1", state_id: str = "S", number: int = 1, index: int = 0) -> Timer:
+    """Give a timer."""
+    return Timer(TimerKey(execution_id, state_id, number, index), fire_at_ms)
+
+
+def created(*rows: ProcessExecution | StateExecution | QueuedMessage | Timer) -> Changes:
+    """Give changes that insert rows."""
+    changes = Changes()
+    for row in rows:
+        match row:
+            case ProcessExecution():
+                changes.new_processes[row.process_execution_id] = row
+            case StateExecution():
+                changes.new_states[row.key] = row
+            case QueuedMessage():
+                changes.add_message(row)
+            case Timer():
+                changes.set_timer(row)
+    return changes
+
+
+def row_key(table_name: str, key: Json, column: str = "id") -> RowKey:
+    """Name a row by its one key column."""
+    return RowKey(table_name, ((column, key),))
+
+
+async def write_row(
+    store: Store, row: RowKey, mode: RowWriteMode = RowWriteMode.UPDATE_OR_INSERT, **columns: Json
+) -> None:
+    """Write columns of one row in a transaction of its own."""
+    await write(store, Changes(row_writes=[RowWrite(row, columns, mode)]))
