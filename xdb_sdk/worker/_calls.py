@@ -132,10 +132,20 @@ class RunningCalls:
             self._executor = ThreadPoolExecutor(self._options.max_threads, thread_name_prefix="xdb-worker")
         context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        result, error = await loop.run_in_executor(self._executor, context.run, _outcome_of, call, function)
+        result, error = await loop.run_in_executor(self._executor, context.run, self._outcome_of, call, function)
         if error is not None:
             raise error
         return cast(T, result)
+
+    def _outcome_of(self, call: RunningCall, function: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+        """Call a function and return what it raised: a future takes no StopIteration, a SystemExit ends the loop."""
+        if call.remaining() <= timedelta(0):
+            detail = "no thread was free before the deadline of the call; see WorkerOptions.max_threads"
+            return None, self._busy(HTTPStatus.SERVICE_UNAVAILABLE, "CallExpired", detail)
+        try:
+            return function(), None
+        except BaseException as error:
+            return None, error
 
     async def stop(self) -> None:
         """Refuse new calls, let the running ones finish for `shutdown_grace`, then cancel what can be cancelled."""
@@ -163,14 +173,3 @@ class RunningCalls:
 
     def _busy(self, status: HTTPStatus, error_type: str, detail: str) -> WorkerCallError:
         return refusal(status, error_type, detail, retry_after_s=self._options.retry_after.total_seconds())
-
-
-def _outcome_of(call: RunningCall, function: Callable[[], T]) -> tuple[T | None, BaseException | None]:
-    """Call a function and return what it raised: a future takes no StopIteration, and a SystemExit ends the loop."""
-    if call.remaining() <= timedelta(0):
-        detail = "no thread was free before the deadline of the call; see WorkerOptions.max_threads"
-        return None, refusal(HTTPStatus.SERVICE_UNAVAILABLE, "CallExpired", detail)
-    try:
-        return function(), None
-    except BaseException as error:
-        return None, error

@@ -17,6 +17,7 @@ from xdb_sdk.protocol import ReadRequest, ReviseAnswer, WorkerErrorBody
 MAX_DETAIL_BYTES = 4096
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
+_STOP_ITERATION_LEFT_COROUTINE = "coroutine raised StopIteration"
 _OWN_MODULES = "xdb_sdk.worker."
 
 
@@ -105,9 +106,8 @@ def _failure(status: HTTPStatus, error: BaseException) -> WorkerCallError:
 
 def _raised_by_user(error: BaseException) -> BaseException:
     """Undo what Python does to a StopIteration that leaves a coroutine (PEP 479)."""
-    if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
-        return error.__cause__
-    return error
+    cause = error.__cause__
+    return cause if isinstance(cause, StopIteration) and str(error) == _STOP_ITERATION_LEFT_COROUTINE else error
 
 
 def _detail(error: BaseException) -> str:

@@ -36,13 +36,13 @@ def parse_line(line: bytes) -> WorkerLine:
 
 
 def call_id_of(line: bytes) -> int:
-    """Find the call id of a line that cannot be parsed; `UNKNOWN_CALL_ID` if it has none, even if it is cut short."""
+    """Find the call id of a line that cannot be parsed, even if it is cut short; `UNKNOWN_CALL_ID` if it has none."""
     try:
         data = from_json(line, allow_partial=True)
     except ValueError:
         return UNKNOWN_CALL_ID
     call_id = data.get("callId") if isinstance(data, dict) else None
-    return call_id if type(call_id) is int else UNKNOWN_CALL_ID
+    return call_id if type(call_id) is int and call_id.bit_length() < 64 else UNKNOWN_CALL_ID
 
 
 def answer_line(call_id: int, response: WorkerResponse) -> bytes:

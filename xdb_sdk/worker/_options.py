@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
-KIB = 1024
-MIB = 1024 * KIB
+from xdb_sdk._errors import InvalidArgumentError
+
+_MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,39 +29,32 @@ class WorkerOptions:
             named in a warning, once.
 
     Raises:
-        ValueError: A limit is not positive.
+        InvalidArgumentError: A limit or a time is out of its range.
     """
 
     max_concurrent_calls: int = 1_000
     max_threads: int = 40
     max_calls_waiting_for_thread: int = 200
     retry_after: timedelta = timedelta(seconds=1)
-    max_value_bytes: int = 1 * MIB
-    max_answer_bytes: int = 4 * MIB
-    max_call_bytes: int = 8 * MIB
-    max_batch_bytes: int = 64 * MIB
+    max_value_bytes: int = 1 * _MIB
+    max_answer_bytes: int = 4 * _MIB
+    max_call_bytes: int = 8 * _MIB
+    max_batch_bytes: int = 64 * _MIB
     shutdown_grace: timedelta = timedelta(seconds=30)
     blocked_loop_warning: timedelta = timedelta(seconds=1)
 
     def __post_init__(self) -> None:
-        positive = (
-            "max_concurrent_calls",
-            "max_threads",
-            "max_value_bytes",
-            "max_answer_bytes",
-            "max_call_bytes",
-            "max_batch_bytes",
-        )
-        for name in positive:
-            if getattr(self, name) < 1:
-                raise ValueError(f"WorkerOptions.{name} must be at least 1, not {getattr(self, name)}")
-        if self.max_calls_waiting_for_thread < 0:
-            raise ValueError(
-                f"WorkerOptions.max_calls_waiting_for_thread must not be negative: {self.max_calls_waiting_for_thread}"
-            )
+        sizes = ("max_value_bytes", "max_answer_bytes", "max_call_bytes", "max_batch_bytes")
+        for name in ("max_concurrent_calls", "max_threads", *sizes):
+            self._require(name, 1)
+        self._require("max_calls_waiting_for_thread", 0)
         for name in ("retry_after", "shutdown_grace", "blocked_loop_warning"):
-            if getattr(self, name) < timedelta(0):
-                raise ValueError(f"WorkerOptions.{name} must not be negative, not {getattr(self, name)}")
+            self._require(name, timedelta(0))
+
+    def _require(self, name: str, least: Any) -> None:
+        value = getattr(self, name)
+        if value < least:
+            raise InvalidArgumentError(f"WorkerOptions({name}={value}): give at least {least}")
 
 
 DEFAULT_WORKER_OPTIONS = WorkerOptions()

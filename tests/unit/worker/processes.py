@@ -4,16 +4,23 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from xdb_sdk._command import CommandRequest, CommandResults, InternalQueueCommand
-from xdb_sdk._communication import Communication
-from xdb_sdk._context import ProcessContext
-from xdb_sdk._decision import StateDecision
-from xdb_sdk._persistence import Persistence
-from xdb_sdk._process import ObjectProcess, process
-from xdb_sdk._registry import Registry
-from xdb_sdk._rpc import rpc
-from xdb_sdk._schema import data_attribute, internal_queue
-from xdb_sdk._state import AsyncState, StateSchema
+from xdb_sdk import (
+    AsyncState,
+    CommandRequest,
+    CommandResults,
+    Communication,
+    InternalQueueCommand,
+    ObjectProcess,
+    Persistence,
+    ProcessContext,
+    Registry,
+    StateDecision,
+    StateSchema,
+    data_attribute,
+    internal_queue,
+    process,
+    rpc,
+)
 from xdb_sdk.protocol import CallContext, ExecuteCall, RpcCall, WaitUntilCall
 
 PROCESS_TYPE = "Workshop"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from pydantic import BaseModel
 
-from xdb_sdk._errors import NonRetryableError
+from xdb_sdk import NonRetryableError
 from xdb_sdk.protocol import WorkerErrorBody
 from xdb_sdk.worker._failure import MAX_DETAIL_BYTES, user_failure
 
@@ -91,6 +91,16 @@ def test_stop_iteration_keeps_its_name_when_a_coroutine_has_wrapped_it() -> None
         raise StopIteration
 
     assert failure_of(lambda: asyncio.run(handler())).error_type == "StopIteration"
+
+
+def test_runtime_error_about_a_stop_iteration_keeps_its_own_name() -> None:
+    def act() -> None:
+        try:
+            next(iter(()))
+        except StopIteration as error:
+            raise RuntimeError("nothing left") from error
+
+    assert failure_of(act).error_type == "RuntimeError"
 
 
 def test_exception_whose_text_cannot_be_made_is_still_a_failure() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.support import virtual_time
 from tests.unit.worker.processes import EXECUTION_ID, Workshop, context, execute_call, registry_of
-from xdb_sdk._context import ProcessContext
+from xdb_sdk import ProcessContext
 from xdb_sdk.protocol import ExecuteCall, ProcessClosedCall
 from xdb_sdk.worker import WorkerOptions, WorkerResponse, WorkerService
 

@@ -46,10 +46,12 @@ def test_line_is_returned_as_soon_as_its_newline_has_come() -> None:
         (b'{"callId": 7, "operation": "exec', 7),
         (b'{"callId": true}', -1),
         (b'{"callId": "7"}', -1),
+        (b'{"callId": ' + b"7" * 5000 + b"}", -1),
         (b"[7]", -1),
         (b"hello", -1),
         (b"\xff\xfe", -1),
     ],
+    ids=["whole", "cut short", "bool", "text", "endless", "list", "no JSON", "no text"],
 )
 def test_call_id_of_a_bad_line_is_found_where_there_is_one(line: bytes, call_id: int) -> None:
     assert call_id_of(line) == call_id

@@ -19,8 +19,7 @@ from tests.unit.worker.processes import (
     rpc_call,
     wait_until_call,
 )
-from xdb_sdk._context import ProcessContext
-from xdb_sdk._errors import NonRetryableError
+from xdb_sdk import NonRetryableError, ProcessContext
 from xdb_sdk.protocol import (
     CloseType,
     CommandRequestBody,
