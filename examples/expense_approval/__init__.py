@@ -1,0 +1,1 @@
+"""An expense claim waits for its approver, and is escalated if nobody answers: a process without a table."""
