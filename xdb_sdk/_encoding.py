@@ -29,7 +29,7 @@ class ObjectEncoder:
     would not come back the same is refused. Reading is tolerant of types that have changed since: unknown fields are
     ignored and absent ones take their default; a renamed field is read by its alias.
 
-    Derive from it to treat some types in another way, and give the instance to `ClientOptions` and `WorkerOptions`;
+    Derive from it to treat some types in another way, and give the instance to `Registry` and `ClientOptions`;
     client and workers must agree. Override `encode` and `decode` together: the column methods call them. It is safe to
     share between threads.
 
