@@ -41,7 +41,8 @@ class Worker:
     """Serve the registered processes to xdb servers, as an ASGI application.
 
     It may be mounted under a path of another application. Such a mount passes no lifespan events on: call
-    `service.stop()` when that application stops.
+    `service.stop()` when that application stops. uvicorn waits for open requests before it tells the worker to stop;
+    bound that wait by its `timeout_graceful_shutdown`.
 
     Args:
         registry: The processes to serve.

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
@@ -130,9 +131,8 @@ class RunningCalls:
         """
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self._options.max_threads, thread_name_prefix="xdb-worker")
-        context = contextvars.copy_context()
-        loop = asyncio.get_running_loop()
-        result, error = await loop.run_in_executor(self._executor, context.run, self._outcome_of, call, function)
+        outcome = partial(contextvars.copy_context().run, partial(self._outcome_of, call, function))
+        result, error = await asyncio.get_running_loop().run_in_executor(self._executor, outcome)
         if error is not None:
             raise error
         return cast(T, result)

@@ -15,6 +15,8 @@ from xdb_sdk._errors import NonRetryableError, XdbError
 from xdb_sdk.protocol import ReadRequest, ReviseAnswer, WorkerErrorBody
 
 MAX_DETAIL_BYTES = 4096
+_MAX_FRAMES = 30
+"""More would not fit, and reading the source lines of an endless recursion holds up the event loop."""
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
 _STOP_ITERATION_LEFT_COROUTINE = "coroutine raised StopIteration"
@@ -118,7 +120,7 @@ def _detail(error: BaseException) -> str:
     message = _cut_end(_storable(_message_of(error)))
     separator = "\n\n"
     room = MAX_DETAIL_BYTES - len(message.encode()) - len(separator)
-    frames = traceback.format_exception(type(error), error, _user_frames(error.__traceback__))
+    frames = traceback.format_exception(type(error), error, _user_frames(error.__traceback__), limit=-_MAX_FRAMES)
     tail = _cut_start(_storable("".join(frames).rstrip()), room)
     return f"{message}{separator}{tail}" if tail else message
 

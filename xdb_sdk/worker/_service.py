@@ -59,7 +59,7 @@ class WorkerService:
 
     `Worker` serves it as an ASGI application. In another framework, answer each path of the worker protocol with
     `respond`, and call `stop` when the application stops. The `handle_*` methods are for those who have the wire
-    models in hand.
+    models in hand; they run in the task of their caller, for whom `stop` does not wait.
 
     A call is not cancelled when its deadline passes or its caller goes away: its answer is then not wanted any more,
     but what it does to the world outside may well be. It sees `ctx.deadline` and `ctx.is_stopped()`.
@@ -195,7 +195,7 @@ class WorkerService:
             coroutine = method.function(invocation.instance, **arguments)
             return await watched(coroutine, self._blocked_loop_s, partial(self._warn_of_blocking, invocation.where))
         except WorkerCallError:
-            raise  # the call never reached user code
+            raise  # no thread was free in time: user code was never reached
         except BaseException as error:
             if _is_own_cancellation(error):
                 raise
