@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar, cast, overload
 
 from xdb_sdk._options import ProcessStartOptions
 from xdb_sdk.client._envelope import Envelope
-from xdb_sdk.client._exchange import Call, ClientClosedError, Outcome, Pause, Plan
+from xdb_sdk.client._exchange import Call, Outcome, Pause, Plan
 from xdb_sdk.client._operations import Operations, ProcessRef, QueueMessage
 from xdb_sdk.client._options import ClientOptions
 from xdb_sdk.client._results import (
@@ -57,7 +57,6 @@ class AsyncCalls:
         self._transport = transport or _http_transport(options.server_url)
         self._envelope = Envelope(self._transport, max_calls=options.max_batch_calls, max_bytes=options.max_batch_bytes)
         self._operations = Operations(options, _loop_time_s)
-        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         """Give the client itself."""
@@ -74,7 +73,6 @@ class AsyncCalls:
 
         Closing twice is fine.
         """
-        self._is_closed = True
         await self._envelope.close()
         await self._transport.close()
 
@@ -272,8 +270,6 @@ class AsyncCalls:
         """Carry out a plan."""
         outcome: Outcome = None
         while True:
-            if self._is_closed:
-                raise ClientClosedError
             try:
                 step = plan.send(outcome)
             except StopIteration as end:

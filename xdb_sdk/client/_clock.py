@@ -9,9 +9,11 @@ class ClientClock(Protocol):
 
     def now_s(self) -> float:
         """Seconds since any fixed point; never goes back."""
+        ...
 
     def sleep(self, delay_s: float) -> None:
         """Return after `delay_s` seconds."""
+        ...
 
 
 class SystemClock:

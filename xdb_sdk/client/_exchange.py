@@ -31,6 +31,7 @@ from xdb_sdk.protocol import SERVICE_PREFIX, ErrorBody, ErrorSubType, WireModel
 Answer = TypeVar("Answer", bound=WireModel)
 Result = TypeVar("Result")
 
+_STRANGER = "the answer is not one of an xdb server of this version; check server_url and proxies"
 _EXCERPT_LENGTH = 200
 _BUSY = (429, 503)
 _FROM_A_PROXY = (502, 504)
@@ -156,7 +157,7 @@ def _read_answer(call: Call[Answer], reply: Reply) -> Answer:
     except ValidationError as error:
         body = ErrorBody(
             error_sub_type=ErrorSubType.INTERNAL,
-            details=f"the answer is not one of an xdb server ({_excerpt(reply)}); check server_url and proxies",
+            details=f"{_STRANGER} ({_excerpt(reply)})",
         )
         raise ServerSideError(reply.status, body, call.subject) from error
 
@@ -207,7 +208,7 @@ def _body_of_stranger(reply: Reply) -> ErrorBody:
     if 300 <= reply.status < 400:
         advice = "redirects are not followed; give server_url as it is after the redirect"
     else:
-        advice = "the answer is not one of an xdb server; check server_url and proxies"
+        advice = _STRANGER
     sub_type = ErrorSubType.INTERNAL if reply.status >= 500 else ErrorSubType.INVALID_REQUEST
     if reply.status == 404:
         sub_type = ErrorSubType.NOT_FOUND

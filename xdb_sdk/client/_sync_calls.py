@@ -1,5 +1,6 @@
 """What `Client` and `UnregisteredClient` share, and the latter: plans carried out on the caller's thread."""
 
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -55,6 +56,8 @@ class SyncCalls:
         self._clock = clock or SystemClock()
         self._transport = transport or _http_transport(options.server_url)
         self._operations = Operations(options, self._clock.now_s)
+        self._lock = threading.Lock()
+        self._requests_under_way = 0
         self._is_closed = False
 
     def __enter__(self) -> Self:
@@ -68,12 +71,16 @@ class SyncCalls:
         self.close()
 
     def close(self) -> None:
-        """Close all connections. Calls of other threads end with an error, a wait at the latest after its long poll.
+        """Close all connections. Closing twice is fine.
 
-        Closing twice is fine.
+        Calls of other threads finish the request that they are in, then end with ClientClosedError if they need more:
+        a socket must not be closed under a thread that reads from it.
         """
-        self._is_closed = True
-        self._transport.close()
+        with self._lock:
+            self._is_closed = True
+            is_idle = self._requests_under_way == 0
+        if is_idle:
+            self._transport.close()
 
     def stop_process(
         self,
@@ -265,8 +272,6 @@ class SyncCalls:
         """Carry out a plan."""
         outcome: Outcome = None
         while True:
-            if self._is_closed:
-                raise ClientClosedError
             try:
                 step = plan.send(outcome)
             except StopIteration as end:
@@ -277,10 +282,26 @@ class SyncCalls:
         if isinstance(step, Pause):
             self._clock.sleep(step.delay_s)
             return None
+        self._begin_request()
         try:
             return self._transport.send(step.path, step.body, step.timeout_s)
         except TransportError as error:
             return error
+        finally:
+            self._end_request()
+
+    def _begin_request(self) -> None:
+        with self._lock:
+            if self._is_closed:
+                raise ClientClosedError
+            self._requests_under_way += 1
+
+    def _end_request(self) -> None:
+        with self._lock:
+            self._requests_under_way -= 1
+            is_last = self._is_closed and self._requests_under_way == 0
+        if is_last:
+            self._transport.close()
 
 
 def _http_transport(server_url: str) -> Transport:

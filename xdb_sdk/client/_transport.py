@@ -55,9 +55,11 @@ class Transport(Protocol):
 
     def send(self, path: str, body: bytes, timeout_s: float) -> Reply:
         """POST `body` to `path` of the server and read the whole answer; raises TransportError."""
+        ...
 
     def close(self) -> None:
         """Let go of all connections."""
+        ...
 
 
 class AsyncTransport(Protocol):
@@ -65,12 +67,15 @@ class AsyncTransport(Protocol):
 
     async def send(self, path: str, body: bytes, timeout_s: float) -> Reply:
         """POST `body` to `path` of the server and read the whole answer; raises TransportError."""
+        ...
 
     def stream(self, path: str, body: bytes, timeout_s: float) -> AbstractAsyncContextManager[LineStream]:
         """POST a batch and hand over the answer as it is written.
 
         Entering waits for the head of the answer. Entering and every step of the lines raise TransportError.
         """
+        ...
 
     async def close(self) -> None:
         """Let go of all connections."""
+        ...

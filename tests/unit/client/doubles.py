@@ -62,6 +62,10 @@ class ScriptedTransport:
     def close(self) -> None:
         self.is_closed = True
 
+    def answer_next(self, *outcomes: Outcome | Callable[[], Outcome]) -> None:
+        """Add outcomes for the next requests."""
+        self._outcomes += outcomes
+
     @property
     def operations(self) -> list[str]:
         return [operation for operation, _, _ in self.requests]

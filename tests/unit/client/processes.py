@@ -37,6 +37,13 @@ class WaitState(AsyncState[None]):
         return StateDecision.dead_end()
 
 
+class OtherState(AsyncState[None]):
+    """In no process."""
+
+    def execute(self) -> StateDecision:
+        return StateDecision.dead_end()
+
+
 @process(table_name="sign_up", primary_key="user_id", primary_key_type=int)
 class SignUp(ObjectProcess):
     """Mapped to a table."""

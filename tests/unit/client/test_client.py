@@ -1,6 +1,7 @@
 """What the typed client sends, what it refuses to send, and what it makes of answers."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -306,7 +307,7 @@ def test_a_wait_ends_at_its_deadline_with_its_own_error() -> None:
 
         return answer
 
-    kit.transport._outcomes = [after(20), after(5)]
+    kit.transport.answer_next(after(20), after(5))
 
     with pytest.raises(errors.ProcessStillRunningError) as raised:
         kit.client.wait_for_process_completion("p", timeout=timedelta(seconds=25))
@@ -556,7 +557,34 @@ def test_a_client_closed_during_a_wait_ends_the_wait() -> None:
         kit.client.close()
         return RUNNING
 
-    kit.transport._outcomes = [close_meanwhile]
+    kit.transport.answer_next(close_meanwhile)
 
     with pytest.raises(ClientClosedError):
         kit.client.wait_for_process_completion("p")
+
+
+def test_closing_waits_with_the_connections_until_no_thread_reads_from_them() -> None:
+    kit = Kit()
+    was_closed_meanwhile: list[bool] = []
+
+    def close_meanwhile() -> Outcome:
+        kit.client.close()
+        was_closed_meanwhile.append(kit.transport.is_closed)
+        return STARTED
+
+    kit.transport.answer_next(close_meanwhile)
+
+    assert kit.client.start_process("p", Bare) == "e-1"
+
+    assert was_closed_meanwhile == [False]
+    assert kit.transport.is_closed
+
+
+def test_threads_share_a_client() -> None:
+    kit = Kit(*[STARTED] * 400)
+
+    with ThreadPoolExecutor(8) as pool:
+        execution_ids = list(pool.map(lambda n: kit.client.start_process(f"p{n}", Bare), range(400)))
+
+    assert execution_ids == ["e-1"] * 400
+    assert {body["processId"] for body in kit.transport.bodies} == {f"p{n}" for n in range(400)}

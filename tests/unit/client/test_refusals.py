@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.client.processes import Bare, Kit, NotRegistered, SignUp, WaitState
+from tests.unit.client.processes import Bare, Kit, NotRegistered, OtherState, SignUp, WaitState
 from xdb_sdk._errors import InvalidArgumentError, NotRegisteredError
 from xdb_sdk._options import ProcessStartOptions
 from xdb_sdk.client import Client
@@ -58,7 +58,7 @@ REFUSED: dict[str, tuple[Callable[[Client], Any], str]] = {
     "timer named twice": (lambda c: c.skip_timer("p", WaitState, command_id="t", index=0), "command_id or index"),
     "timer before the first": (lambda c: c.skip_timer("p", WaitState, index=-1), "index"),
     "state number zero": (lambda c: c.wait_for_state_completion("p", WaitState, 0), "number"),
-    "state unknown": (lambda c: c.wait_for_state_completion("p", type("Other", (), {})), "state Other"),
+    "state unknown": (lambda c: c.wait_for_state_completion("p", OtherState), "state OtherState"),
     "negative wait": (lambda c: c.wait_for_process_completion("p", timeout=timedelta(-1)), "timeout"),
     "reason too long": (lambda c: c.stop_process("p", reason="x" * 1001), "reason"),
     "config without change": (lambda c: c.update_process_config("p"), "changes nothing"),
