@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
 
+from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -33,6 +35,7 @@ READY_TIMEOUT_S = 5.0
 
 Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
 ReadyCheck = Callable[[], Awaitable[None]]
+Counters = Callable[[], Mapping[str, Mapping[str, int]]]
 
 
 class ServiceApi:
@@ -43,6 +46,7 @@ class ServiceApi:
     Args:
         operations: What the calls are handed to.
         is_ready: Returns if the database can be reached and has the right schema, and raises `StoreError` if not.
+        counters: What /internal/status shows: totals since the start by part of the server and name.
         limits: How large requests may be.
         lifespan: Opens and closes the server around the serving.
 
@@ -54,12 +58,14 @@ class ServiceApi:
         operations: ServiceOperations,
         is_ready: ReadyCheck,
         *,
+        counters: Counters = dict,
         limits: ApiLimits | None = None,
         lifespan: Lifespan[Starlette] | None = None,
     ) -> None:
         self._limits = limits or ApiLimits()
         self._calls = Calls(operations, self._limits)
         self._is_ready = is_ready
+        self._counters = counters
         self._hot: dict[str, Endpoint] = {
             SERVICE_PREFIX + operation.name: partial(self._serve_call, operation) for operation in OPERATIONS.values()
         }
@@ -68,6 +74,7 @@ class ServiceApi:
             routes=[
                 Route("/healthz", _healthz),
                 Route("/readyz", self._readyz),
+                Route("/internal/status", self._status),
                 Route("/openapi.json", partial(_document, SERVICE_DOCUMENT)),
                 Route("/openapi-worker.json", partial(_document, WORKER_DOCUMENT)),
             ],
@@ -109,12 +116,12 @@ class ServiceApi:
             await Batch(self._calls, self._limits, receive, send).serve()
 
     async def _refuse(self, scope: Scope, send: Send, error: ServiceError, *headers: tuple[bytes, bytes]) -> None:
-        began_s = asyncio.get_running_loop().time()
+        began_s = time.perf_counter()
         await _send(send, response_of(error), *headers)
         log_request(_label(scope), error.status, began_s)
 
     async def _serve_rest(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began_s = asyncio.get_running_loop().time()
+        began_s = time.perf_counter()
 
         async def send_and_log(message: Message) -> None:
             await send(message)
@@ -131,6 +138,9 @@ class ServiceApi:
             logger.warning("not ready", extra={"error": str(error) or "the database does not answer"})
             return _starlette_response(response_of(unavailable("the database cannot be used")))
         return StarletteResponse(b'{"status":"ready"}', media_type=JSON)
+
+    async def _status(self, request: Request) -> StarletteResponse:
+        return StarletteResponse(to_json(self._counters()), media_type=JSON)
 
 
 _CLOSE = (b"connection", b"close")

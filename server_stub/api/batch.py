@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, Protocol
@@ -102,7 +103,7 @@ class Batch:
         calls.create_task(self._run(line))
 
     async def _run(self, line: bytes) -> None:
-        began_s = asyncio.get_running_loop().time()
+        began_s = time.perf_counter()
         try:
             call = self._parse(line)
         except ServiceError as error:

@@ -301,6 +301,8 @@ def _parse_page_token(token: str | None) -> tuple[int, str] | None:
         return None
     try:
         started_at_ms, _, process_execution_id = base64.urlsafe_b64decode(token.encode()).decode().partition(":")
+        if not 0 <= int(started_at_ms) <= 2**53:
+            raise ValueError("no instant")
         return int(started_at_ms), process_execution_id
     except (ValueError, binascii.Error) as error:
         raise refusal(

@@ -22,6 +22,7 @@ def _check_name(name: str) -> str:
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES), AfterValidator(_check_name)]
 DurationMs = Annotated[int, Field(ge=0, le=2**53)]
+InstantMs = Annotated[int, Field(ge=-(2**53), le=2**53)]
 
 
 class RetryPolicyConfig(WireModel):

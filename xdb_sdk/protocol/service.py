@@ -25,6 +25,7 @@ from xdb_sdk.protocol.enums import (
 )
 from xdb_sdk.protocol.options import (
     DurationMs,
+    InstantMs,
     LoadedData,
     Name,
     ReadRequest,
@@ -164,7 +165,7 @@ class WaitForStateRequest(ProcessRequest):
     """Wait for one state execution: by number, or by the `wait_for_key` of its movement (semantics 6.8)."""
 
     state_id: Name
-    number: Annotated[int, Field(ge=1)] = 1
+    number: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1
     wait_for_key: Name | None = None
     timeout_ms: Annotated[int, Field(ge=0)] = MAX_LONG_POLL_MS
 
@@ -272,10 +273,10 @@ class ListRequest(WireModel):
     process_id: Name | None = None
     process_type: Name | None = None
     statuses: tuple[ProcessStatus, ...] = ()
-    started_from_ms: int | None = None
-    started_before_ms: int | None = None
-    closed_from_ms: int | None = None
-    closed_before_ms: int | None = None
+    started_from_ms: InstantMs | None = None
+    started_before_ms: InstantMs | None = None
+    closed_from_ms: InstantMs | None = None
+    closed_before_ms: InstantMs | None = None
 
 
 class ListAnswer(WireModel):
@@ -313,9 +314,9 @@ class SkipTimerRequest(ProcessRequest):
     """
 
     state_id: Name
-    number: Annotated[int, Field(ge=1)] = 1
+    number: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1
     command_id: Name | None = None
-    index: Annotated[int, Field(ge=0)] | None = None
+    index: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     remember: bool = False
 
 

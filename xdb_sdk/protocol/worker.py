@@ -13,6 +13,7 @@ from xdb_sdk.protocol._base import PROTOCOL_VERSION, Json, WireModel
 from xdb_sdk.protocol.enums import CloseType, QueueCommandStatus, StateApi, TimerStatus, WaitingType
 from xdb_sdk.protocol.options import (
     DurationMs,
+    InstantMs,
     LoadedData,
     Name,
     ReadRequest,
@@ -79,7 +80,7 @@ class TimerCommandRequest(WireModel):
 
     command_id: Name | None = None
     duration_ms: Annotated[int, Field(le=2**53)] | None = None
-    fire_at_ms: Annotated[int, Field(ge=-(2**53), le=2**53)] | None = None
+    fire_at_ms: InstantMs | None = None
 
 
 class InternalQueueCommandRequest(WireModel):
