@@ -107,6 +107,10 @@ class ServerSettings:
                 raise SettingError(setting.name, f"{setting.show(value)} is too small; give 1 or more")
             if isinstance(value, timedelta) and value <= timedelta(0):
                 raise SettingError(setting.name, f"{setting.show(value)} is no time; give more than 0")
+        if self.look_ahead <= self.rescan_interval:
+            raise SettingError(
+                "look_ahead", "it must be longer than rescan_interval, or what is due between two scans is late"
+            )
         for name, value in self.worker_headers.items():
             if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
                 raise SettingError("worker_headers", f"{name!r} and its value are no HTTP header")
@@ -212,7 +216,12 @@ def _parse_size(text: str) -> int:
     return int(found[1]) * _SIZES[found[2] or "B"]
 
 
-def _parse_duration(text: str) -> timedelta:
+def parse_duration(text: str) -> timedelta:
+    """Read a duration such as 250ms, 30s, 5m or 1h; a bare number is seconds.
+
+    Raises:
+        ValueError: It is none.
+    """
     found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)\s*(ms|s|m|h)?", text.strip())
     if not found:
         raise ValueError(f"{text!r} is no duration; write seconds, or 250ms, 30s, 5m, 1h")
@@ -283,7 +292,7 @@ def _parser_of(name: str, value_type: Any) -> Callable[[str], Any]:
 _PARSERS: Mapping[Any, Callable[[str], Any]] = {
     str: str,
     bool: _parse_yes_or_no,
-    timedelta: _parse_duration,
+    timedelta: parse_duration,
     Mapping[str, str]: _parse_headers,
 }
 

@@ -1,0 +1,266 @@
+"""The server put together: the one place that knows every part."""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from starlette.types import Receive, Scope, Send
+
+from server_stub.api.app import ServiceApi
+from server_stub.api.limits import ApiLimits
+from server_stub.config import ServerSettings, load_settings
+from server_stub.core.changes import Changes
+from server_stub.core.model import ProcessKey, TimerKey
+from server_stub.core.ports import Clock, Store
+from server_stub.core.timer_events import TimerFired
+from server_stub.delivery.delivery import Delivery, DeliveryOptions
+from server_stub.dispatch.dispatcher import Dispatcher
+from server_stub.dispatch.http import HttpTransport
+from server_stub.dispatch.options import DispatchOptions
+from server_stub.dispatch.transport import WorkerTransport
+from server_stub.engine.committer import Committer
+from server_stub.engine.ids import Uuid7Source
+from server_stub.engine.operations import Operations, OperationsOptions
+from server_stub.engine.sink import CommitterSink
+from server_stub.engine.waiters import Waiters
+from server_stub.storage.sqlite import SqliteOptions, SqliteStore, Synchronous
+
+logger = logging.getLogger(__name__)
+
+_NO_PROCESS = ProcessKey("", "")
+
+
+class Closeable(Protocol):
+    """What is to be closed in the end."""
+
+    async def close(self) -> None:
+        """Release it."""
+
+
+def system_clock() -> int:
+    """Give the machine's time in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class Server:
+    """A server inside the running event loop, without a socket: `api` is its ASGI application.
+
+    Attributes:
+        api: The service API.
+        operations: The same without HTTP.
+        committer: Has counters of its transactions.
+        dispatcher: Has counters of its calls.
+
+    Example:
+        async with await Server.open(ServerSettings(database_url="sqlite://")) as server:
+            transport = httpx.ASGITransport(server.api)
+    """
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        store: Store,
+        transport: WorkerTransport,
+        clock: Clock,
+        ids: Callable[[], str],
+        *,
+        notify: bool = True,
+        owned: Sequence[Closeable] = (),
+    ) -> None:
+        """Put the parts together; nothing runs yet. `open` gives a running server."""
+        self._settings = settings
+        self._store = store
+        self._owned = owned
+        self._waiters = Waiters()
+        self._is_closed = False
+        self.committer = Committer(store, clock, self._on_commit, max_batch=settings.max_commit_batch)
+        sink = CommitterSink(self.committer)
+        self.dispatcher = Dispatcher(transport, store, sink, _dispatch_options(settings), clock)
+        self._delivery = Delivery(
+            store, clock, self.dispatcher.dispatch, self._fire_timers, _delivery_options(settings, notify=notify)
+        )
+        self.operations = Operations(
+            committer=self.committer,
+            store=store,
+            dispatcher=self.dispatcher,
+            waiters=self._waiters,
+            ids=ids,
+            options=OperationsOptions(max_rpc_timeout_ms=round(settings.max_rpc_timeout.total_seconds() * 1_000)),
+        )
+        self.api = ServiceApi(self.operations, self.check_ready, limits=_api_limits(settings))
+
+    @classmethod
+    async def open(
+        cls,
+        settings: ServerSettings,
+        *,
+        store: Store | None = None,
+        transport: WorkerTransport | None = None,
+        clock: Clock = system_clock,
+        ids: Callable[[], str] | None = None,
+        notify: bool = True,
+    ) -> "Server":
+        """Open the database and begin to do what is due.
+
+        Args:
+            settings: All settings; host, port and log level are for whoever serves `api`.
+            store: Instead of the database of the settings; closed by its owner.
+            transport: How requests get to workers, instead of HTTP; closed by its owner.
+            clock: The time.
+            ids: Makes ids of process executions, increasing ones at best; UUIDs of version 7 by default.
+            notify: Whether commits hand on what they make due. Without it the server lives on rescans alone, as it
+                does for what a crash has left behind.
+
+        Raises:
+            DatabaseInUse: Another server has the database file open.
+            SchemaError: The system tables do not fit this server.
+            StoreUnavailable: The database cannot be opened.
+        """
+        owned: list[Closeable] = []
+        if transport is None:
+            transport = http_transport = HttpTransport()
+            owned.append(http_transport)
+        if store is None:
+            store = SqliteStore.open(settings.database_url, _sqlite_options(settings))
+            owned.append(store)
+        server = cls(
+            settings, store, transport, clock, ids or Uuid7Source(clock, os.urandom), notify=notify, owned=owned
+        )
+        server.committer.start()
+        server._delivery.start()
+        return server
+
+    async def __aenter__(self) -> Self:
+        """Give the server itself."""
+        return self
+
+    async def __aexit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the server."""
+        await self.close()
+
+    async def check_ready(self) -> None:
+        """Read from the system tables.
+
+        Raises:
+            StoreError: They cannot be read, or the server is stopping.
+        """
+        await self._store.find_process(_NO_PROCESS, None)
+
+    def begin_shutdown(self) -> None:
+        """Answer every long poll that the server is stopping, so that its connection can close."""
+        self.operations.begin_shutdown()
+
+    async def close(self) -> None:
+        """Stop: running calls get the grace of the settings, and what is due stays in the database.
+
+        Closing twice is harmless.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.begin_shutdown()
+        await self._delivery.close()
+        await self.dispatcher.close(self._settings.shutdown_grace.total_seconds())
+        await self.committer.close()
+        for part in self._owned:
+            await part.close()
+
+    def _on_commit(self, changes: Changes) -> None:
+        self._waiters.committed(changes)
+        self._delivery.committed(changes)
+        if changes.closed_processes:
+            self.dispatcher.process_closed(list(changes.closed_processes))
+
+    def _fire_timers(self, keys: Sequence[TimerKey]) -> None:
+        for key in keys:
+            self.committer.submit(TimerFired(key), is_patient=True).add_done_callback(_note_unfired)
+
+
+def _note_unfired(future: asyncio.Future[None]) -> None:
+    """Say that a timer event failed. The timer is still in the database, where the next rescan finds it."""
+    if not future.cancelled() and (error := future.exception()) is not None:
+        logger.warning("timer did not fire", extra={"error": str(error)})
+
+
+class _Application:
+    """A server that lives as long as the ASGI server says."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        self._server: Server | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        if self._server is None:
+            raise RuntimeError("the server is not open: run the application under a server with lifespan events")
+        await self._server.api(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            self._server = await Server.open(self._settings)
+        except Exception as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._server.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def create_app(settings: ServerSettings | None = None) -> _Application:
+    """Make the server as an ASGI application for another ASGI server than that of `xdb server`.
+
+    Such a server ends waiting clients only once they have been answered: give it a short graceful shutdown.
+
+    Args:
+        settings: All settings; by default they are read from the environment now.
+
+    Example:
+        uvicorn --factory server_stub.app:create_app
+    """
+    return _Application(settings or load_settings({}, os.environ).settings)
+
+
+def _sqlite_options(settings: ServerSettings) -> SqliteOptions:
+    return SqliteOptions(
+        synchronous=Synchronous(settings.durability),
+        busy_timeout=settings.busy_timeout,
+        install_schema=settings.install_schema,
+    )
+
+
+def _dispatch_options(settings: ServerSettings) -> DispatchOptions:
+    return DispatchOptions(
+        max_call_timeout=settings.max_api_timeout,
+        max_calls_in_flight=settings.max_worker_calls,
+        max_batch_calls=settings.max_worker_batch_calls,
+        max_batch_bytes=settings.max_worker_batch_bytes,
+        max_answer_bytes=settings.max_answer_bytes,
+        max_json_depth=settings.max_json_depth,
+        worker_headers=settings.worker_headers,
+    )
+
+
+def _delivery_options(settings: ServerSettings, *, notify: bool) -> DeliveryOptions:
+    return DeliveryOptions(look_ahead=settings.look_ahead, rescan_interval=settings.rescan_interval, notify=notify)
+
+
+def _api_limits(settings: ServerSettings) -> ApiLimits:
+    return ApiLimits(
+        max_value_bytes=settings.max_value_bytes,
+        max_call_bytes=settings.max_call_bytes,
+        max_batch_bytes=settings.max_batch_bytes,
+        max_batch_calls=settings.max_batch_calls,
+        max_json_depth=settings.max_json_depth,
+        body_timeout=settings.body_timeout,
+    )

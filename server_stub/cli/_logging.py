@@ -1,0 +1,42 @@
+"""Log lines of the commands that run: an event, and its facts as name=value."""
+
+import json
+import logging
+import time
+from typing import Any
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class FactFormatter(logging.Formatter):
+    """Write a record as `<UTC time> <level> <logger>: <event> <name>=<value> ...`, then the traceback if it has one.
+
+    Values with blanks, quotes or control characters are written as JSON, so that no value looks like another line.
+    """
+
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self.converter = time.gmtime
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name is logging's
+        """Write the record's first line."""
+        facts = [f"{name}={_text(value)}" for name, value in vars(record).items() if name not in _STANDARD]
+        return " ".join([super().formatMessage(record), *facts])
+
+
+def _text(value: Any) -> str:
+    text = str(value)
+    is_plain = text.isprintable() and text and not any(character in text for character in " \"'=")
+    return text if is_plain else json.dumps(text)
+
+
+def set_up_logging(level: str) -> None:
+    """Log to standard error from `level` on; the frameworks below only from WARNING on."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(FactFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for name in ("uvicorn", "asyncio", "httpx", "httpcore", "aiohttp"):
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level)))
