@@ -42,6 +42,7 @@ from server_stub.core.ports import (
     Needs,
     RowWriteFailed,
     Selection,
+    StoreCounters,
     StoreError,
     StoreUnavailable,
     TableColumns,
@@ -163,6 +164,11 @@ class SqliteStore:
         """
         with _translated_errors(str(location)):
             return cls(database_path(location), options or SqliteOptions())
+
+    @property
+    def counters(self) -> StoreCounters:
+        """What it has done so far."""
+        return StoreCounters(sum(connection.statements for connection in {self._writer, self._reader}))
 
     async def close(self) -> None:
         """Finish the transaction in progress and release the database. Calling it twice is harmless."""
@@ -425,9 +431,24 @@ def _take_file(path: str) -> sqlite3.Connection:
     return lock
 
 
-def _connect(path: str, options: SqliteOptions) -> sqlite3.Connection:
+class _Connection(sqlite3.Connection):
+    """A connection that counts its statements."""
+
+    statements = 0
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        self.statements += 1
+        return super().execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
+        self.statements += 1
+        return super().executemany(*arguments)
+
+
+def _connect(path: str, options: SqliteOptions) -> _Connection:
     connection = sqlite3.connect(
         path,
+        factory=_Connection,
         timeout=options.busy_timeout.total_seconds(),
         isolation_level=None,
         check_same_thread=False,  # used on one executor thread, opened and closed on others

@@ -235,7 +235,7 @@ def _reflect(connection: sqlite3.Connection, table_name: str) -> UserTable | Non
     return UserTable(table_name, found[0] == "view", columns, tuple(name for _, name in sorted(key)))
 
 
-_DECLARED: Final = re.compile(r"\s*([^(]*?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?[^)]*\s*")
+_DECLARED: Final = re.compile(r"\s*([^(]*?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\).*|\(.*)?", re.DOTALL)
 _FAMILIES: Final = (
     (re.compile(r"^$"), ColumnFamily.ANY),
     (re.compile("BOOL"), ColumnFamily.BOOLEAN),
@@ -254,7 +254,7 @@ _FAMILIES: Final = (
 
 def _column_of(name: str, declared_type: str) -> UserColumn:
     """Find the family of a column by its declared type, as SQLite finds the affinity."""
-    match = _DECLARED.match(declared_type)
+    match = _DECLARED.fullmatch(declared_type)
     assert match is not None
     type_name, length, scale = match[1].upper(), match[2], match[3]
     if (type_name, length) == ("TINYINT", "1"):
