@@ -15,6 +15,17 @@ class XdbError(Exception):
 
     code: ClassVar[str] = "xdb_error"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by message and attributes: the message is made of constructor arguments that differ by class."""
+        return _unpickled, (type(self), self.args, vars(self))
+
+
+def _unpickled(error_class: type[XdbError], args: tuple[Any, ...], attributes: dict[str, Any]) -> XdbError:
+    error = error_class.__new__(error_class)
+    error.args = args
+    vars(error).update(attributes)
+    return error
+
 
 class ProcessDefinitionError(XdbError):
     """A process class is not right; the message names the class, what is wrong with it and what to write instead.
@@ -234,25 +245,25 @@ class ProcessAbnormalExitError(XdbError):
         )
 
 
-class ProcessFailed(ProcessAbnormalExitError):  # noqa: N818  # named as an outcome, beside ProcessTimeout
+class ProcessFailed(ProcessAbnormalExitError):  # named as an outcome, beside ProcessTimeout
     """A state failed the process, its attempts were exhausted, or a client stopped it as failed."""
 
     code = "process_failed"
 
 
-class ProcessTimeout(ProcessAbnormalExitError):  # noqa: N818  # named as an outcome
+class ProcessTimeout(ProcessAbnormalExitError):  # named as an outcome
     """The process did not close within its timeout."""
 
     code = "process_timeout"
 
 
-class ProcessTerminated(ProcessAbnormalExitError):  # noqa: N818  # named as an outcome
+class ProcessTerminated(ProcessAbnormalExitError):  # named as an outcome
     """A client stopped the process, or started another under its id with TERMINATE_IF_RUNNING."""
 
     code = "process_terminated"
 
 
-class ProcessCanceled(ProcessAbnormalExitError):  # noqa: N818  # named as an outcome
+class ProcessCanceled(ProcessAbnormalExitError):  # named as an outcome
     """A client canceled the process."""
 
     code = "process_canceled"

@@ -1,0 +1,69 @@
+"""What a call is told about itself."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.unit.sdk.compiling import definition_of
+from tests.unit.sdk.signup import DecoratedSignup
+from xdb_sdk import DecodeError, ObjectProcess, ProcessContext, RecoverFrom, StateApi, process
+from xdb_sdk._definition import ProcessDefinition
+from xdb_sdk.protocol import CallContext, Json
+
+
+@process(table_name="t", primary_key="id", primary_key_type=int)
+class Numbered(ObjectProcess):
+    """Its object id is a number."""
+
+
+def context(
+    definition: ProcessDefinition, object_id: Json = None, *, is_rpc: bool = False, left: timedelta = timedelta(0)
+) -> ProcessContext:
+    call = CallContext(
+        namespace="default",
+        process_id="p-1",
+        process_execution_id="e-1",
+        process_type=definition.process_type,
+        object_id=object_id,
+        process_started_at_ms=1_000,
+        state_execution_id=None if is_rpc else "VerifyState-2",
+        attempt=None if is_rpc else 3,
+        first_attempt_at_ms=None if is_rpc else 2_500,
+        recover_from=RecoverFrom(state_execution_id="Other-1", api=StateApi.EXECUTE, attempts=5),
+        idempotency_key="e-1/VerifyState-2/EXECUTE",
+        timeout_ms=30_000,
+    )
+    return ProcessContext.from_wire(call, definition, remaining=lambda: left, is_stopped=lambda: left < timedelta(0))
+
+
+def test_instants_are_aware_and_ids_are_whole() -> None:
+    ctx = context(definition_of(DecoratedSignup), "user-7")
+
+    assert ctx.process_started_at == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert ctx.first_attempt_at == datetime(1970, 1, 1, 0, 0, 2, 500_000, tzinfo=UTC)
+    assert (ctx.process_id, ctx.process_execution_id, ctx.process_type) == ("p-1", "e-1", "Signup")
+    assert (ctx.state_execution_id, ctx.attempt) == ("VerifyState-2", 3)
+    assert ctx.object_id == "user-7"
+    assert ctx.idempotency_key == "e-1/VerifyState-2/EXECUTE"
+    assert ctx.recover_from is not None
+    assert ctx.recover_from.state_execution_id == "Other-1"
+
+
+def test_an_rpc_has_no_attempt() -> None:
+    ctx = context(definition_of(DecoratedSignup), is_rpc=True)
+
+    assert (ctx.state_execution_id, ctx.attempt, ctx.first_attempt_at) == (None, None, None)
+
+
+def test_the_object_id_has_the_type_of_the_primary_key() -> None:
+    assert context(definition_of(Numbered), 7).object_id == 7
+    with pytest.raises(DecodeError, match="object id of Numbered"):
+        context(definition_of(Numbered), "seven")
+
+
+def test_the_deadline_and_the_stop_are_asked_for_each_time() -> None:
+    in_time = context(definition_of(DecoratedSignup), left=timedelta(seconds=3))
+    too_late = context(definition_of(DecoratedSignup), left=timedelta(seconds=-1))
+
+    assert (in_time.deadline, in_time.is_stopped()) == (timedelta(seconds=3), False)
+    assert (too_late.deadline, too_late.is_stopped()) == (timedelta(seconds=-1), True)

@@ -1,0 +1,102 @@
+"""The tree of errors."""
+
+import pickle
+from collections import Counter
+
+import pytest
+
+import xdb_sdk
+from xdb_sdk import (
+    ClientSideError,
+    EncodeError,
+    ErrorSubType,
+    InvalidArgumentError,
+    NotRegisteredError,
+    ProcessAbnormalExitError,
+    ProcessAlreadyStartedError,
+    ProcessDefinitionError,
+    ProcessErrorType,
+    ProcessFailed,
+    ProcessStatus,
+    ProcessStillRunningError,
+    RpcExecutionError,
+    ServerSideError,
+    UnavailableError,
+    XdbError,
+)
+from xdb_sdk.protocol import ErrorBody
+
+ERRORS: list[type[XdbError]] = [
+    value
+    for name in xdb_sdk.__all__
+    if isinstance(value := getattr(xdb_sdk, name), type) and issubclass(value, XdbError)
+]
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    assert len(ERRORS) > 20
+    assert {code: count for code, count in Counter(error.code for error in ERRORS).items() if count > 1} == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "base"),
+    [
+        (InvalidArgumentError, ValueError),
+        (EncodeError, InvalidArgumentError),
+        (ProcessStillRunningError, TimeoutError),
+        (UnavailableError, ConnectionError),
+        (NotRegisteredError, ProcessDefinitionError),
+        (ProcessAlreadyStartedError, ClientSideError),
+        (ProcessFailed, ProcessAbnormalExitError),
+    ],
+    ids=lambda error: error.__name__,
+)
+def test_errors_can_be_caught_by_what_they_mean(error: type[Exception], base: type[Exception]) -> None:
+    assert issubclass(error, base)
+
+
+def test_an_answer_of_the_server_keeps_its_facts() -> None:
+    body = ErrorBody(
+        error_sub_type=ErrorSubType.WORKER_EXECUTION_ERROR,
+        details="boom",
+        app_error_type="KeyError",
+        worker_error_status=424,
+    )
+
+    error = RpcExecutionError(424, body, "RPC 'verify'")
+
+    assert str(error) == "RPC 'verify' was answered 424 WORKER_EXECUTION_ERROR: boom"
+    assert error.error_sub_type is ErrorSubType.WORKER_EXECUTION_ERROR
+    assert (error.worker_error_type, error.worker_error_status) == ("KeyError", 424)
+
+
+def test_an_answer_with_advice_says_what_to_try() -> None:
+    error = ProcessAlreadyStartedError(409, ErrorBody(error_sub_type=ErrorSubType.PROCESS_ALREADY_STARTED))
+
+    assert "IdReusePolicy" in str(error)
+
+
+def test_an_abnormal_exit_says_why() -> None:
+    error = ProcessFailed("e-1", ProcessStatus.FAILED, ProcessErrorType.STATE_API, "card declined", ("x",))
+
+    assert str(error) == "process execution e-1 ended as FAILED (STATE_API): card declined"
+    assert error.results == ("x",)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        EncodeError("input", ".a", "no"),
+        ProcessDefinitionError("a", "b"),
+        ProcessStillRunningError("p", "e"),
+        ServerSideError(500, ErrorBody(error_sub_type=ErrorSubType.INTERNAL)),
+        ProcessFailed("e-1", ProcessStatus.FAILED),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_cross_process_boundaries(error: XdbError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
