@@ -1,0 +1,246 @@
+"""Local delivery: makes prompt what the database says is due (architecture.md, "Delivery"; semantics 9.2).
+
+After a commit, what it made due goes straight on. What is due within the look-ahead window waits in memory. All else,
+and all that memory has missed, is found by scans of the whole of what is due before the end of the window; a scan
+starts from nothing, so that a row that was committed late is found too.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+from server_stub.core.changes import Changes
+from server_stub.core.model import Call, StateKey, Timer, TimerKey
+from server_stub.core.ports import Clock, Store
+from server_stub.delivery.plan import Plan
+
+logger = logging.getLogger(__name__)
+
+_FIRST_RETRY_S = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryOptions:
+    """How what is due is found.
+
+    Attributes:
+        look_ahead: What is due within it is kept in memory. Longer than `rescan_interval`, or timers fire late.
+        rescan_interval: How often the database is searched.
+        notify: Whether commits are listened to. Without it scans alone have to find everything; for tests.
+        page_size: How many rows a scan reads at a time.
+    """
+
+    look_ahead: timedelta = timedelta(seconds=60)
+    rescan_interval: timedelta = timedelta(seconds=30)
+    notify: bool = True
+    page_size: int = 1_000
+
+    def __post_init__(self) -> None:
+        if self.look_ahead <= self.rescan_interval:
+            raise ValueError(
+                f"look_ahead ({self.look_ahead}) must be longer than rescan_interval ({self.rescan_interval}); "
+                "otherwise what becomes due between two scans is late"
+            )
+
+
+class Delivery:
+    """Hands over calls and timers when they are due.
+
+    Whether something is due is judged by `clock`; how long to sleep until then by the event loop's clock. So a wall
+    clock that is set back makes nothing early, and one that is set forward is noticed by the next scan.
+
+    Args:
+        store: Searched for what is due.
+        clock: Wall time in milliseconds.
+        dispatch: Takes calls that are due; ignores those that are being made already.
+        fire: Takes timers that are due. A timer whose row is still there a scan interval later is fired again.
+        options: Intervals.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        dispatch: Callable[[Sequence[Call]], None],
+        fire: Callable[[Sequence[TimerKey]], None],
+        options: DeliveryOptions | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._dispatch = dispatch
+        self._fire = fire
+        self._options = options or DeliveryOptions()
+        self._look_ahead_ms = self._options.look_ahead // timedelta(milliseconds=1)
+        self._rescan_interval_s = self._options.rescan_interval.total_seconds()
+        self._plan = Plan()
+        self._fired_at_s: dict[TimerKey, float] = {}
+        """Timers that were fired and whose rows are not known to be gone."""
+        self._is_scanning = False
+        self._changed_during_scan: set[Hashable] = set()
+        """States, timers and executions that commits have dealt with since the scan began."""
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at_ms = 0
+        self._task: asyncio.Task[None] | None = None
+        self.is_healthy = True
+        """Whether the latest scan succeeded."""
+
+    def start(self) -> None:
+        """Begin to scan, at once and then at intervals. Call it in the running event loop."""
+        self._task = asyncio.create_task(self.run(), name="xdb-delivery")
+
+    async def close(self) -> None:
+        """Hand over nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    async def run(self) -> None:
+        """Scan until cancelled. Trouble with the database is outlived."""
+        retry_s = 0.0
+        while True:
+            try:
+                await self._scan()
+            except Exception as error:
+                retry_s = min(max(2 * retry_s, _FIRST_RETRY_S), self._rescan_interval_s)
+                if self.is_healthy:
+                    logger.exception("cannot search for what is due, trying again", extra={"error": str(error)})
+                self.is_healthy = False
+                await asyncio.sleep(retry_s)
+                continue
+            if not self.is_healthy:
+                logger.info("searching for what is due works again")
+            self.is_healthy = True
+            retry_s = 0.0
+            await asyncio.sleep(self._rescan_interval_s)
+
+    def committed(self, changes: Changes) -> None:
+        """Take note of a commit; called in the event loop right after it."""
+        if not self._options.notify:
+            return
+        self._drop_outdated(changes)
+        self._hand_over(changes.due_calls, changes.new_timers.values())
+
+    def _drop_outdated(self, changes: Changes) -> None:
+        for state_key in changes.changed_states:
+            self._plan.remove(state_key)
+        for timer_key in (*changes.deleted_timers, *changes.new_timers):
+            self._plan.remove(timer_key)
+            self._fired_at_s.pop(timer_key, None)
+        for process_execution_id in changes.closed_processes:
+            self._plan.remove_process(process_execution_id)
+        if self._is_scanning:
+            self._changed_during_scan.update(
+                changes.changed_states, changes.deleted_timers, changes.new_timers, changes.closed_processes
+            )
+
+    def _hand_over(self, calls: Iterable[Call], timers: Iterable[Timer]) -> None:
+        """Pass on what is due now, plan what is due within the window, and leave the rest to the scans."""
+        now_ms = self._clock()
+        end_ms = now_ms + self._look_ahead_ms
+        due_calls: list[Call] = []
+        due_timers: list[TimerKey] = []
+        for call in calls:
+            if call.due_at_ms <= now_ms:
+                due_calls.append(call)
+            elif call.due_at_ms < end_ms:
+                self._plan.add_call(call)
+        for timer in timers:
+            if timer.fire_at_ms <= now_ms:
+                due_timers.append(timer.key)
+            elif timer.fire_at_ms < end_ms:
+                self._plan.add_timer(timer)
+        self._set_alarm(now_ms)
+        self._pass_on(due_calls, due_timers)
+
+    def _pass_on(self, calls: Sequence[Call], timers: Sequence[TimerKey]) -> None:
+        now_s = asyncio.get_running_loop().time()
+        for key in timers:
+            self._fired_at_s[key] = now_s
+        if calls:
+            self._dispatch(calls)
+        if timers:
+            self._fire(timers)
+
+    def _set_alarm(self, now_ms: int) -> None:
+        """Wake when the earliest of the plan is due."""
+        due_at_ms = self._plan.next_due_at_ms
+        if due_at_ms is None or (self._alarm is not None and self._alarm_at_ms <= due_at_ms):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        loop = asyncio.get_running_loop()
+        self._alarm_at_ms = due_at_ms
+        self._alarm = loop.call_at(loop.time() + (due_at_ms - now_ms) / 1_000, self._wake)
+
+    def _wake(self) -> None:
+        self._alarm = None
+        now_ms = self._clock()
+        due = self._plan.take_due(now_ms)
+        self._set_alarm(now_ms)
+        self._pass_on(due.calls, due.timers)
+
+    async def _scan(self) -> None:
+        """Find all that is due before the end of the window."""
+        end_ms = self._clock() + self._look_ahead_ms
+        self._plan.begin_round()
+        self._is_scanning = True
+        try:
+            await self._scan_calls(end_ms)
+            await self._scan_timers(end_ms)
+        finally:
+            self._is_scanning = False
+            self._changed_during_scan.clear()
+        self._plan.end_round()
+        self._forget_old_fires()
+        self._reset_alarm()
+
+    async def _scan_calls(self, end_ms: int) -> None:
+        limit = self._options.page_size
+        after = None
+        while True:
+            page = await self._store.find_due_calls(end_ms, limit=limit, after=after)
+            self._hand_over([call for call in page if not self._has_changed(call.key.state)], ())
+            if len(page) < limit:
+                return
+            after = (page[-1].due_at_ms, page[-1].key)
+
+    async def _scan_timers(self, end_ms: int) -> None:
+        limit = self._options.page_size
+        after = None
+        while True:
+            page = await self._store.find_due_timers(end_ms, limit=limit, after=after)
+            self._hand_over((), [timer for timer in page if self._is_news(timer.key)])
+            if len(page) < limit:
+                return
+            after = page[-1]
+
+    def _has_changed(self, key: StateKey | TimerKey) -> bool:
+        """Whether a commit has dealt with it since the scan began: what was read is then old."""
+        changed = self._changed_during_scan
+        return key in changed or key.process_execution_id in changed
+
+    def _is_news(self, key: TimerKey) -> bool:
+        fired_at_s = self._fired_at_s.get(key)
+        is_being_fired = fired_at_s is not None and fired_at_s > self._oldest_fire_s()
+        return not is_being_fired and not self._has_changed(key)
+
+    def _oldest_fire_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._rescan_interval_s
+
+    def _forget_old_fires(self) -> None:
+        oldest_s = self._oldest_fire_s()
+        self._fired_at_s = {key: at_s for key, at_s in self._fired_at_s.items() if at_s > oldest_s}
+
+    def _reset_alarm(self) -> None:
+        """Plan the next wake anew: the wall clock may have been set since."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._set_alarm(self._clock())

@@ -1,0 +1,374 @@
+"""What is due is handed over in time, from commits and from scans alone."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import cast
+
+import pytest
+
+from server_stub.core.changes import Changes
+from server_stub.core.model import Call, CallKey, Timer, TimerKey
+from server_stub.core.ports import Store, StoreUnavailable
+from server_stub.delivery.delivery import Delivery, DeliveryOptions
+from tests.support.dispatching import make_call, make_process
+from tests.support.virtual_time import EPOCH_MS, VirtualClock
+
+DEFAULT = DeliveryOptions()
+SCANS_ONLY = DeliveryOptions(look_ahead=timedelta(seconds=2), rescan_interval=timedelta(milliseconds=500), notify=False)
+DAY_MS = 86_400_000
+
+
+@dataclass
+class DueStore:
+    """The part of a store that delivery uses: what is due, in memory."""
+
+    calls: dict[CallKey, Call] = field(default_factory=dict)
+    timers: dict[TimerKey, Timer] = field(default_factory=dict)
+    errors: list[Exception] = field(default_factory=list)
+    page_sizes: list[int] = field(default_factory=list)
+    before_answer: asyncio.Event | None = None
+    """What an answer that has been read waits for before it is given."""
+
+    async def find_due_calls(self, before_ms: int, *, limit: int, after: tuple[int, CallKey] | None) -> list[Call]:
+        if self.errors:
+            raise self.errors.pop(0)
+        rows = sorted((call.due_at_ms, key, call) for key, call in self.calls.items() if call.due_at_ms < before_ms)
+        found = [call for due_at_ms, key, call in rows if after is None or (due_at_ms, key) > after][:limit]
+        self.page_sizes.append(len(found))
+        if self.before_answer is not None:
+            await self.before_answer.wait()
+        return found
+
+    async def find_due_timers(self, before_ms: int, *, limit: int, after: Timer | None) -> list[Timer]:
+        rows = sorted(
+            (timer.fire_at_ms, key, timer) for key, timer in self.timers.items() if timer.fire_at_ms < before_ms
+        )
+        start = None if after is None else (after.fire_at_ms, after.key)
+        found = [timer for fire_at_ms, key, timer in rows if start is None or (fire_at_ms, key) > start][:limit]
+        if self.before_answer is not None:
+            await self.before_answer.wait()
+        return found
+
+
+@dataclass
+class World:
+    """Delivery, its database, and what it handed over: (elapsed ms, key) each."""
+
+    store: DueStore
+    clock: VirtualClock
+    is_applying: bool = True
+    """Whether fired timers are committed at once, as the engine does."""
+    dispatched: list[tuple[int, CallKey]] = field(default_factory=list)
+    fired: list[tuple[int, TimerKey]] = field(default_factory=list)
+    fire_batches: list[int] = field(default_factory=list)
+    delivery: Delivery = field(init=False)
+
+    def begin(self, options: DeliveryOptions) -> None:
+        self.delivery = Delivery(cast(Store, self.store), self.clock, self._dispatch, self._fire, options)
+
+    def commit_timers(self, *timers: Timer) -> None:
+        self.store.timers.update({timer.key: timer for timer in timers})
+        self.delivery.committed(Changes(new_timers={timer.key: timer for timer in timers}))
+
+    def commit_calls(self, *calls: Call) -> None:
+        self.store.calls.update({call.key: call for call in calls})
+        self.delivery.committed(Changes(due_calls=list(calls)))
+
+    def _dispatch(self, calls: Sequence[Call]) -> None:
+        self.dispatched += [(_elapsed_ms(), call.key) for call in calls]
+        for call in calls:
+            self.store.calls.pop(call.key, None)
+
+    def _fire(self, keys: Sequence[TimerKey]) -> None:
+        self.fire_batches.append(len(keys))
+        self.fired += [(_elapsed_ms(), key) for key in keys]
+        if self.is_applying:
+            for key in keys:
+                self.store.timers.pop(key, None)
+            self.delivery.committed(Changes(deleted_timers=set(keys)))
+
+
+def _elapsed_ms() -> int:
+    return round(asyncio.get_running_loop().time() * 1_000)
+
+
+@asynccontextmanager
+async def delivering(options: DeliveryOptions = DEFAULT, *, store: DueStore | None = None) -> AsyncIterator[World]:
+    world = World(store or DueStore(), VirtualClock())
+    world.begin(options)
+    world.delivery.start()
+    await asyncio.sleep(0)
+    try:
+        yield world
+    finally:
+        await world.delivery.close()
+
+
+def make_timer(delay_ms: int, number: int = 1) -> Timer:
+    return Timer(TimerKey(f"e-{number}", "S", 1, 0), EPOCH_MS + delay_ms)
+
+
+async def test_due_call_goes_on_in_the_turn_of_its_commit() -> None:
+    async with delivering() as world:
+        world.commit_calls(make_call(1))
+
+        assert world.dispatched == [(0, make_call(1).key)]
+
+
+@pytest.mark.parametrize("delay_ms", [0, 1, 100, 250, 59_999, 60_000, 60_001, 90_000, 3_600_000])
+async def test_timer_fires_at_its_instant(delay_ms: int) -> None:
+    timer = make_timer(delay_ms)
+
+    async with delivering() as world:
+        world.commit_timers(timer)
+        await asyncio.sleep(delay_ms / 1_000)
+        await asyncio.sleep(0)
+
+    assert world.fired == [(delay_ms, timer.key)]
+
+
+@pytest.mark.parametrize("delay_ms", [2**31 - 1, 2**31, 25 * DAY_MS, 400 * DAY_MS])
+async def test_timer_beyond_what_a_32_bit_number_holds_fires_at_its_instant(delay_ms: int) -> None:
+    hourly = DeliveryOptions(look_ahead=timedelta(hours=2), rescan_interval=timedelta(hours=1))
+
+    async with delivering(hourly) as world:
+        world.commit_timers(make_timer(delay_ms))
+        await asyncio.sleep(delay_ms / 1_000 + 1)
+
+    assert world.fired == [(delay_ms, make_timer(0).key)]
+
+
+@pytest.mark.parametrize("delay_ms", [0, 100, 250, 60_000])
+async def test_backoff_is_not_stretched(delay_ms: int) -> None:
+    call = make_call(1, due_at_ms=EPOCH_MS + delay_ms)
+
+    async with delivering() as world:
+        world.commit_calls(call)
+        await asyncio.sleep(delay_ms / 1_000)
+        await asyncio.sleep(0)
+
+    assert world.dispatched == [(delay_ms, call.key)]
+
+
+async def test_earlier_timer_wakes_the_sleeper() -> None:
+    late, early = make_timer(10_000, 1), make_timer(1_000, 2)
+
+    async with delivering() as world:
+        world.commit_timers(late)
+        world.commit_timers(early)
+        await asyncio.sleep(20)
+
+    assert world.fired == [(1_000, early.key), (10_000, late.key)]
+
+
+async def test_timers_of_one_instant_are_fired_together() -> None:
+    async with delivering() as world:
+        world.commit_timers(*(make_timer(5_000, number) for number in range(50)))
+        await asyncio.sleep(6)
+
+    assert world.fire_batches == [50]
+
+
+async def test_deleted_timer_does_not_fire() -> None:
+    kept, deleted = make_timer(5_000, 1), make_timer(5_000, 2)
+
+    async with delivering() as world:
+        world.commit_timers(kept, deleted)
+        del world.store.timers[deleted.key]
+        world.delivery.committed(Changes(deleted_timers={deleted.key}))
+        await asyncio.sleep(10)
+
+    assert world.fired == [(5_000, kept.key)]
+
+
+@pytest.mark.parametrize("new_delay_ms", [2_000, 8_000, 100_000])
+async def test_moved_timer_fires_once_at_its_new_instant(new_delay_ms: int) -> None:
+    async with delivering() as world:
+        world.commit_timers(make_timer(5_000))
+        world.commit_timers(make_timer(new_delay_ms))
+        await asyncio.sleep(200)
+
+    assert world.fired == [(new_delay_ms, make_timer(0).key)]
+
+
+async def test_nothing_of_a_closed_execution_is_handed_over() -> None:
+    call, timer = make_call(1, due_at_ms=EPOCH_MS + 5_000), make_timer(5_000, 1)
+
+    async with delivering() as world:
+        world.commit_calls(call)
+        world.commit_timers(timer)
+        world.store.calls.clear()
+        world.store.timers.clear()
+        world.delivery.committed(Changes(closed_processes={"e-1": make_process(1)}))
+        await asyncio.sleep(10)
+
+    assert world.dispatched == []
+    assert world.fired == []
+
+
+async def test_backoff_of_a_superseded_attempt_is_dropped() -> None:
+    first, second = make_call(1, due_at_ms=EPOCH_MS + 5_000), make_call(1, attempt=2, due_at_ms=EPOCH_MS + 7_000)
+
+    async with delivering() as world:
+        world.commit_calls(first)
+        del world.store.calls[first.key]
+        world.store.calls[second.key] = second
+        changed = Changes(due_calls=[second])
+        changed.changed_states[first.key.state] = cast(object, None)  # type: ignore[assignment]  # only its key matters
+        world.delivery.committed(changed)
+        await asyncio.sleep(10)
+
+    assert world.dispatched == [(7_000, second.key)]
+
+
+async def test_start_finds_what_is_due_and_what_will_be() -> None:
+    store = DueStore()
+    calls = [make_call(1, due_at_ms=EPOCH_MS - DAY_MS), make_call(2, due_at_ms=EPOCH_MS + 3_000)]
+    timers = [make_timer(-DAY_MS, 1), make_timer(70_000, 2)]
+    store.calls = {call.key: call for call in calls}
+    store.timers = {timer.key: timer for timer in timers}
+
+    async with delivering(store=store) as world:
+        await asyncio.sleep(100)
+
+    assert world.dispatched == [(0, calls[0].key), (3_000, calls[1].key)]
+    assert world.fired == [(0, timers[0].key), (70_000, timers[1].key)]
+
+
+async def test_scans_read_all_pages() -> None:
+    store = DueStore(calls={call.key: call for call in (make_call(number) for number in range(25))})
+    timers = [make_timer(1_000, number) for number in range(20)]
+    store.timers = {timer.key: timer for timer in timers}
+
+    async with delivering(DeliveryOptions(page_size=10), store=store) as world:
+        await asyncio.sleep(2)
+
+    assert store.page_sizes == [10, 10, 5]
+    assert {key for _, key in world.dispatched} == {make_call(number).key for number in range(25)}
+    assert sorted(key for _, key in world.fired) == sorted(timer.key for timer in timers)
+
+
+async def test_row_that_was_committed_late_is_found_by_the_next_scan() -> None:
+    async with delivering() as world:
+        await asyncio.sleep(10)
+        world.store.calls[make_call(1).key] = make_call(1, due_at_ms=EPOCH_MS - 1_000)
+        await asyncio.sleep(30)
+
+    assert world.dispatched == [(30_000, make_call(1).key)]
+
+
+@pytest.mark.parametrize("delay_ms", [100, 1_999, 2_000, 2_001, 10_000, 3_600_000])
+async def test_scans_alone_fire_at_the_instant_or_within_their_interval(delay_ms: int) -> None:
+    timer = make_timer(delay_ms)
+
+    async with delivering(SCANS_ONLY) as world:
+        world.commit_timers(timer)
+        await asyncio.sleep(delay_ms / 1_000 + 1)
+
+    [(fired_at_ms, key)] = world.fired
+    assert key == timer.key
+    assert delay_ms <= fired_at_ms <= max(delay_ms, 500)
+
+
+async def test_scans_alone_forget_what_is_gone() -> None:
+    async with delivering(SCANS_ONLY) as world:
+        world.commit_timers(make_timer(1_900))
+        await asyncio.sleep(1)
+        world.store.timers.clear()
+        await asyncio.sleep(5)
+
+    assert world.fired == []
+
+
+async def test_timer_that_is_being_fired_is_not_fired_again() -> None:
+    async with delivering() as world:
+        world.is_applying = False
+        world.commit_timers(make_timer(29_000))
+        await asyncio.sleep(45)
+
+    assert [at_ms for at_ms, _ in world.fired] == [29_000]
+
+
+async def test_timer_whose_firing_was_lost_is_fired_again() -> None:
+    async with delivering() as world:
+        world.is_applying = False
+        world.commit_timers(make_timer(29_000))
+        await asyncio.sleep(70)
+
+    assert [at_ms for at_ms, _ in world.fired] == [29_000, 60_000]
+
+
+async def test_commit_during_a_scan_outdates_what_the_scan_has_read() -> None:
+    call, timer = make_call(1), make_timer(0)
+    store = DueStore({call.key: call}, {timer.key: timer}, before_answer=asyncio.Event())
+    changes = Changes(deleted_timers={timer.key})
+    changes.changed_states[call.key.state] = cast(object, None)  # type: ignore[assignment]  # only its key matters
+
+    async with delivering(store=store) as world:
+        world.delivery.committed(changes)
+        assert store.before_answer is not None
+        store.before_answer.set()
+        await asyncio.sleep(20)
+
+    assert world.dispatched == []
+    assert world.fired == []
+
+
+async def test_clock_that_is_set_back_makes_no_timer_early() -> None:
+    async with delivering() as world:
+        world.commit_timers(make_timer(5_000))
+        await asyncio.sleep(2)
+        world.clock.jump(-3_600_000)
+        await asyncio.sleep(3_600 + 4)
+
+    assert world.fired == [(3_605_000, make_timer(0).key)]
+
+
+async def test_clock_that_is_set_forward_is_noticed_by_the_next_scan() -> None:
+    async with delivering() as world:
+        world.commit_timers(make_timer(50_000, 1), make_timer(DAY_MS, 2))
+        await asyncio.sleep(2)
+        world.clock.jump(2 * DAY_MS)
+        await asyncio.sleep(30)
+
+    assert sorted(world.fired) == [(30_000, make_timer(0, 1).key), (30_000, make_timer(0, 2).key)]
+
+
+async def test_trouble_with_the_database_is_outlived_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    store = DueStore({make_call(1).key: make_call(1)}, errors=[StoreUnavailable("down")] * 20)
+
+    with caplog.at_level(logging.INFO, logger="server_stub.delivery"):
+        async with delivering(store=store) as world:
+            was_healthy = world.delivery.is_healthy
+            await asyncio.sleep(600)
+            is_healthy = world.delivery.is_healthy
+
+    assert (was_healthy, is_healthy) == (False, True)
+    assert [key for _, key in world.dispatched] == [make_call(1).key]
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+
+async def test_timers_in_memory_fire_while_the_database_cannot_be_searched() -> None:
+    async with delivering() as world:
+        world.commit_timers(make_timer(45_000))
+        world.store.errors = [StoreUnavailable("down")] * 100
+        await asyncio.sleep(50)
+
+    assert world.fired == [(45_000, make_timer(0).key)]
+
+
+async def test_nothing_is_handed_over_after_close() -> None:
+    async with delivering() as world:
+        world.commit_timers(make_timer(5_000))
+    await asyncio.sleep(100)
+
+    assert world.fired == []
+
+
+def test_window_that_is_not_longer_than_the_scan_interval_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"look_ahead .* must be longer than rescan_interval"):
+        DeliveryOptions(look_ahead=timedelta(seconds=5), rescan_interval=timedelta(seconds=5))
