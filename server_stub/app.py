@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -91,7 +92,7 @@ class Server:
             ids=ids,
             options=OperationsOptions(max_rpc_timeout_ms=round(settings.max_rpc_timeout.total_seconds() * 1_000)),
         )
-        self.api = ServiceApi(self.operations, self.check_ready, limits=_api_limits(settings))
+        self.api = ServiceApi(self.operations, self.check_ready, counters=self.counters, limits=_api_limits(settings))
 
     @classmethod
     async def open(
@@ -151,6 +152,14 @@ class Server:
             StoreError: They cannot be read, or the server is stopping.
         """
         await self._store.find_process(_NO_PROCESS, None)
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Give totals since the start, by part of the server and name."""
+        return {
+            "commit": asdict(self.committer.counters),
+            "dispatch": asdict(self.dispatcher.counters),
+            "store": asdict(self._store.counters),
+        }
 
     def begin_shutdown(self) -> None:
         """Answer every long poll that the server is stopping, so that its connection can close."""

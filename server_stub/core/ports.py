@@ -121,8 +121,19 @@ class UnknownUserTable(StoreError):
     """A table or column that the user's database does not have."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoreCounters:
+    """What a store has done since it was opened; for benchmarks and metrics. A statement over many rows is one."""
+
+    statements: int
+
+
 class Store(Protocol):
     """A database with the system tables, and the user's tables beside them."""
+
+    @property
+    def counters(self) -> StoreCounters:
+        """What it has done so far."""
 
     async def transact(self, work: Work) -> Changes:
         """Run `work` in one transaction under the locks of its executions, and return what was committed.

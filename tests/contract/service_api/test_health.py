@@ -3,8 +3,10 @@
 import httpx
 import pytest
 
+from server_stub.api.app import ServiceApi
 from server_stub.api.openapi import service_document, worker_document
 from tests.contract.service_api.conftest import Readiness
+from tests.contract.service_api.fake_operations import FakeOperations
 from xdb_sdk.protocol import ErrorBody, ErrorSubType
 
 
@@ -44,3 +46,13 @@ async def test_openapi_documents_are_served(client: httpx.AsyncClient) -> None:
 
     assert service.json() == service_document()
     assert worker.json() == worker_document()
+
+
+async def test_status_shows_what_the_server_counts(operations: FakeOperations, readiness: Readiness) -> None:
+    counted = {"commit": {"transactions": 3}}
+    api = ServiceApi(operations, readiness, counters=lambda: counted)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://xdb") as client:
+        response = await client.get("/internal/status")
+
+    assert response.json() == counted
