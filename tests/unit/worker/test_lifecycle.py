@@ -164,16 +164,22 @@ def test_call_that_refuses_to_be_cancelled_does_not_hold_up_the_stop() -> None:
 
 
 async def test_stop_does_not_wait_for_a_thread_that_never_ends() -> None:
-    release = threading.Event()
+    began, release = threading.Event(), threading.Event()
+
+    def hang(ctx: ProcessContext) -> None:
+        began.set()
+        release.wait(10)
+
     workshop = Workshop()
-    workshop.action = lambda ctx: release.wait(10)
+    workshop.action = hang
     service = WorkerService(registry_of(workshop), WorkerOptions(shutdown_grace=timedelta(0)))
     stuck = begin(service, "ActInThread")
-    await asyncio.sleep(0.01)
+    await asyncio.to_thread(began.wait, 10)
 
     await service.stop()
 
-    assert (await stuck).status == 503
+    assert (await asyncio.wait_for(stuck, 1)).status == 503
+    assert [t.name for t in threading.enumerate() if t.name.startswith("xdb-worker")]
     release.set()
 
 
