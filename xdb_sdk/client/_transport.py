@@ -72,8 +72,8 @@ class AsyncTransport(Protocol):
     def stream(self, path: str, body: bytes, timeout_s: float) -> AbstractAsyncContextManager[LineStream]:
         """POST a batch and hand over the answer as it is written.
 
-        Entering waits for the head of the answer. Entering and every step of the lines raise TransportError. A transport
-        that knows no batches gives an empty answer of status 404, and is then sent one call at a time.
+        Entering waits for the head of the answer. Entering and every step of the lines raise TransportError. A
+        transport that knows no batches gives an empty answer of status 404, and is then sent one call at a time.
         """
         ...
 
