@@ -140,16 +140,14 @@ def list_(
     from xdb_sdk.protocol import ProcessStatus
 
     with open_client(server_url, namespace) as client:
-        found = client.list_processes(
+        pages = client.list_processes(
             process_id=process_id,
             process_type=process_type,
             statuses=[ProcessStatus(status) for status in statuses],
             page_size=min(limit, 1_000),
         )
-        if as_json:
-            print_json(list(islice(found, limit)))
-        else:
-            print_processes(islice(found, limit))
+        found = list(islice(pages, limit))
+    (print_json if as_json else print_processes)(found)
 
 
 @process.command()

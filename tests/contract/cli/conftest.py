@@ -1,0 +1,53 @@
+"""One server and one worker for all tests of the command line."""
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from server_stub.cli import main
+from tests.contract.cli.processes import RunningCommand
+
+GREETER = "tests.contract.service_api.greeter:app"
+
+Run = Callable[..., Result]
+
+
+def free_port() -> int:
+    """Find a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="package")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCommand]:
+    with RunningCommand("server", "--port", "0", directory=tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCommand]:
+    port = str(free_port())
+    with RunningCommand("worker", GREETER, "--port", port, directory=tmp_path_factory.mktemp("worker")) as running:
+        yield running
+
+
+@pytest.fixture
+def run(server: RunningCommand, worker: RunningCommand, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command against the server and the worker."""
+    monkeypatch.setenv("XDB_SERVER_URL", server.url)
+    monkeypatch.setenv("XDB_WORKER_URL", worker.url)
+
+    def invoke(*arguments: str, stdin: str | None = None) -> Result:
+        return CliRunner().invoke(main, arguments, input=stdin, prog_name="xdb")
+
+    return invoke
+
+
+@pytest.fixture
+def process_id(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A process id that no other test has."""
+    return f"{request.node.name}-{tmp_path.name}"[:200]

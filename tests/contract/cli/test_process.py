@@ -1,0 +1,167 @@
+"""`xdb process` speaks to a real server about a real process."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from server_stub.cli import main
+from tests.contract.cli.conftest import Run, free_port
+
+
+def start(run: Run, process_id: str) -> str:
+    """Start a greeter, and give its execution id."""
+    result = run("process", "start", process_id, "Greeter", "--state", "Wait", "--input", '"Hello"')
+    assert result.exit_code == 0, result.output
+    return result.output.strip()
+
+
+def test_process_is_started_messaged_and_waited_for(run: Run, process_id: str) -> None:
+    start(run, process_id)
+
+    published = run("process", "publish", process_id, "names", '"Ada"')
+    waited = run("process", "wait", process_id, "--timeout", "20s")
+
+    assert published.output == "published\n"
+    assert (waited.exit_code, waited.output) == (0, '"Hello, Ada!"\n')
+
+
+def test_describe_tells_what_a_process_waits_for(run: Run, process_id: str) -> None:
+    process_execution_id = start(run, process_id)
+    run("process", "publish", process_id, "others", "1")
+
+    shown = run("process", "describe", process_id, "--include", "queues").output
+    as_json = json.loads(run("process", "describe", process_id, "--json").output)
+
+    assert f"execution:  {process_execution_id}" in shown
+    assert "status:     RUNNING" in shown
+    assert "state Wait-1: RUNNING" in shown
+    assert "queue others: 1 waiting" in shown
+    assert as_json["process_execution_id"] == process_execution_id
+    assert as_json["started_at"].endswith("Z")
+
+
+def test_list_shows_executions_newest_first(run: Run, process_id: str) -> None:
+    first = start(run, process_id)
+    run("process", "stop", process_id)
+    second = start(run, process_id)
+
+    shown = run("process", "list", "--process-id", process_id).output
+    as_json = json.loads(run("process", "list", "--process-id", process_id, "--limit", "1", "--json").output)
+    running = run("process", "list", "--process-id", process_id, "--status", "RUNNING").output
+
+    assert shown.index(second) < shown.index(first)
+    assert [each["process_execution_id"] for each in as_json] == [second]
+    assert first not in running
+
+
+def test_rpc_prints_what_the_method_returns(run: Run, process_id: str) -> None:
+    start(run, process_id)
+
+    assert run("process", "rpc", process_id, "echo", '"hi"', "--read-only").output == '"hi"\n'
+
+
+def test_failed_rpc_is_one_line_without_the_workers_traceback(run: Run, process_id: str) -> None:
+    start(run, process_id)
+
+    result = run("process", "rpc", process_id, "echo", '"fail"')
+
+    assert result.exit_code == 1
+    assert len(result.output.splitlines()) == 1
+    assert "there is no echo" in result.output
+
+
+def test_stop_tells_the_status_and_whether_it_was_closed_before(run: Run, process_id: str) -> None:
+    start(run, process_id)
+
+    first = run("process", "stop", process_id, "--type", "CANCEL", "--reason", "no need")
+    second = run("process", "stop", process_id)
+
+    assert (first.output, second.output) == ("CANCELED\n", "CANCELED before\n")
+    assert "reason:     no need" in run("process", "describe", process_id).output
+
+
+def test_wait_says_by_its_exit_status_how_the_process_ended(run: Run, process_id: str) -> None:
+    start(run, process_id)
+
+    running = run("process", "wait", process_id, "--timeout", "1ms")
+    run("process", "publish", process_id, "names", '"nobody"')
+    failed = run("process", "wait", process_id, "--timeout", "20s")
+
+    assert (running.exit_code, failed.exit_code) == (4, 3)
+    assert "still running" in running.output
+    assert "FAILED" in failed.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("describe",),
+        ("stop",),
+        ("wait",),
+        ("publish", "names"),
+        ("rpc", "echo"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_unknown_process_is_a_clear_line(run: Run, process_id: str, arguments: tuple[str, ...]) -> None:
+    command, *rest = arguments
+
+    result = run("process", command, process_id, *rest)
+
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+    assert process_id in result.output
+    assert len(result.output.splitlines()) == 1
+
+
+def test_process_that_runs_already_is_refused_unless_that_is_fine(run: Run, process_id: str) -> None:
+    process_execution_id = start(run, process_id)
+
+    again = run("process", "start", process_id, "Greeter", "--state", "Wait", "--input", '"Hi"')
+    ignored = run("process", "start", process_id, "Greeter", "--state", "Wait", "--ignore-already-started")
+
+    assert again.exit_code == 1
+    assert "IdReusePolicy" in again.output
+    assert ignored.output.strip() == process_execution_id
+
+
+def test_value_comes_from_a_file_or_standard_input(run: Run, process_id: str, tmp_path: Path) -> None:
+    file = tmp_path / "value.json"
+    file.write_text('"from the file: é"', "utf-8")
+    start(run, process_id)
+
+    from_file = run("process", "rpc", process_id, "echo", f"@{file}")
+    from_stdin = run("process", "rpc", process_id, "echo", "@-", stdin='"from stdin"')
+
+    assert from_file.output == '"from the file: é"\n'
+    assert from_stdin.output == '"from stdin"\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("rpc", "p", "echo", "hi"), "a text needs its quotes"),
+        (("rpc", "p", "echo", "@/nowhere.json"), "cannot read /nowhere.json"),
+        (("start", "p", "Greeter", "--attribute", "name"), "no form NAME=JSON"),
+        (("start", "p", "Greeter", "--table", "t"), "--table and --key go together"),
+        (("start", "p", "Greeter", "--timeout", "soon"), "is no duration"),
+        (("list", "--limit", "0"), "--limit"),
+    ],
+)
+def test_wrong_usage_is_explained(arguments: tuple[str, ...], message: str) -> None:
+    result = CliRunner().invoke(main, ["process", *arguments])
+
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_server_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+
+    result = CliRunner().invoke(main, ["process", "list", "--server-url", url])
+
+    assert result.exit_code == 1
+    assert url in result.output
+    assert len(result.output.splitlines()) == 1
