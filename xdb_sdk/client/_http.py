@@ -1,8 +1,8 @@
 """The transports over HTTP, on httpx.
 
 They use httpx's transports and not its `Client`: nothing here needs cookies, redirects, authentication flows or event
-hooks, and without them a call costs about two fifths less CPU. Proxies and certificates of the environment are honoured
-as httpx honours them.
+hooks, and without them a sync call costs about two fifths less CPU and an async one about a fifth. The proxy and the
+certificates that the environment names are used.
 """
 
 import time
