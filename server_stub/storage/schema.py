@@ -18,7 +18,6 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    UniqueConstraint,
     text,
 )
 from sqlalchemy.dialects.mysql import LONGTEXT
@@ -83,7 +82,7 @@ PROCESS_EXECUTION: Final = Table(
     Column("next_wait_order", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
     # Nulls are distinct in a unique index: any number of former executions, one current one.
-    UniqueConstraint("namespace", "process_id", "is_current", name="xdb_sys_process_execution_current"),
+    Index("xdb_sys_process_execution_current", "namespace", "process_id", "is_current", unique=True),
     Index("xdb_sys_process_execution_listing", "namespace", "started_at_ms", "process_execution_id"),
 )
 
@@ -114,7 +113,7 @@ STATE_EXECUTION: Final = Table(
     Column("output", _json_text()),
     Column("closed_at_ms", BigInteger),
     Column("version", BigInteger, nullable=False),
-    UniqueConstraint("process_execution_id", "state_id", "number", name="xdb_sys_async_state_execution_identity"),
+    Index("xdb_sys_async_state_execution_identity", "process_execution_id", "state_id", "number", unique=True),
 )
 # The pending set and the due work stay small however long the history is: closed rows are in neither index.
 Index(

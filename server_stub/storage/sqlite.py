@@ -392,7 +392,8 @@ class SqliteStore:
     async def list_processes(self, request: ListRequest, after: tuple[int, str] | None) -> list[ProcessExecution]:
         """Give a page and one more; see `Store.list_processes`. An unreadable row is skipped, and logged once."""
         conditions, values = _list_conditions(request, after)
-        statement = sql.LIST_PROCESSES.format(conditions=" AND ".join(conditions))
+        statement = sql.LIST_PROCESSES if request.process_id is None else sql.LIST_PROCESSES_OF_ID
+        statement = statement.format(conditions=" AND ".join(conditions))
 
         def find(connection: sqlite3.Connection) -> list[ProcessExecution]:
             processes = (self._readable(process_of, row) for row in connection.execute(statement, values))

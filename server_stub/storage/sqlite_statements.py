@@ -177,6 +177,11 @@ COUNT_MESSAGES: Final = """
     SELECT q.queue_name, count(*) FROM xdb_sys_internal_queue q
     WHERE q.process_execution_id = ? AND q.claimed = 0 GROUP BY q.queue_name"""
 
-# Index xdb_sys_process_execution_listing; of one process id, xdb_sys_process_execution_current.
+# Index xdb_sys_process_execution_listing, which gives the order; filters on other columns are tried row by row.
 LIST_PROCESSES: Final = f"""
     {_PROCESS} WHERE {{conditions}} ORDER BY p.started_at_ms DESC, p.process_execution_id DESC"""
+
+# Unique index xdb_sys_process_execution_current, then a sort: one process id has few executions. The plus signs keep
+# the index of the order out, which would walk through everybody's.
+LIST_PROCESSES_OF_ID: Final = f"""
+    {_PROCESS} WHERE {{conditions}} ORDER BY +p.started_at_ms DESC, +p.process_execution_id DESC"""

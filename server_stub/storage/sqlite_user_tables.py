@@ -229,7 +229,7 @@ def _reflect(connection: sqlite3.Connection, table_name: str) -> UserTable | Non
     columns = {}
     key: list[tuple[int, str]] = []
     for _, name, declared_type, _, _, key_position, _ in connection.execute(f"PRAGMA table_xinfo({quote(table_name)})"):
-        columns[name] = _column_of(name, declared_type)
+        columns[name] = column_of(name, declared_type)
         if key_position:
             key.append((key_position, name))
     return UserTable(table_name, found[0] == "view", columns, tuple(name for _, name in sorted(key)))
@@ -252,7 +252,7 @@ _FAMILIES: Final = (
 )
 
 
-def _column_of(name: str, declared_type: str) -> UserColumn:
+def column_of(name: str, declared_type: str) -> UserColumn:
     """Find the family of a column by its declared type, as SQLite finds the affinity."""
     match = _DECLARED.fullmatch(declared_type)
     assert match is not None
