@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from server_stub.core.outcomes import (
     Verdict,
 )
 from server_stub.core.ports import Clock, Store
+from server_stub.core.reads import revised
 from server_stub.core.refusals import InvalidAnswer
 from server_stub.dispatch.jobs import Job, RpcInvocation, RpcJob, StateJob
 from server_stub.dispatch.lane import Lane, Surroundings, read_failure
@@ -70,7 +71,7 @@ class Dispatcher:
         """State calls between `dispatch` and verdict, by execution."""
         self._is_closed = False
 
-    def dispatch(self, calls: Sequence[Call]) -> None:
+    def dispatch(self, calls: Iterable[Call]) -> None:
         """Make calls that are due now, except those that are being made already."""
         if self._is_closed:
             return
@@ -195,7 +196,7 @@ class Dispatcher:
             details = f"the worker asked for other data {job.revisions} times within one attempt"
             return CallFailure(FailureKind.WORKER_ERROR, "TooManyRevisions", details, http_status=406)
         try:
-            job.ask(reply.read_request)
+            job.ask(revised(job.plan.request, reply.read_request))
         except InvalidAnswer as error:
             return _not_mapped(error)
         return None
