@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from pydantic import BaseModel
+
 from xdb_sdk import (
     AsyncState,
     CommandRequest,
@@ -38,9 +40,8 @@ class Verdict(StrEnum):
     REJECTED = "rejected"
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A verdict, and whose it is."""
+class Answer(BaseModel):
+    """A verdict, and whose it is. A pydantic model, because outputs have no declared type to be written by."""
 
     approver: str
     verdict: Verdict

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from examples.console import say
 from examples.trip_booking.suppliers import AirlineDownError, NoRoomError, book_flight, book_hotel, call_off
 from xdb_sdk import (
     AsyncState,
@@ -80,7 +81,7 @@ class BookFlightState(BookingState):
         try:
             booking = book_flight(input.destination, ctx.idempotency_key)
         except AirlineDownError as error:
-            print(f"    flight, attempt {ctx.attempt}: {error}", flush=True)
+            say(f"    flight, attempt {ctx.attempt}: {error}")
             raise  # a failed attempt, which is repeated by the retry policy
         communication.publish_to_internal_queue(TripBookingProcess.outcomes, Outcome(booking))
         return StateDecision.dead_end()
@@ -96,7 +97,7 @@ class BookHotelState(BookingState):
         try:
             booking = book_hotel(input.destination, ctx.idempotency_key)
         except NoRoomError as error:
-            print(f"    hotel, attempt {ctx.attempt}: {error}", flush=True)
+            say(f"    hotel, attempt {ctx.attempt}: {error}")
             raise
         communication.publish_to_internal_queue(TripBookingProcess.outcomes, Outcome(booking))
         return StateDecision.dead_end()

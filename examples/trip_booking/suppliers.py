@@ -1,5 +1,7 @@
 """The airline and the hotels, with their bad days."""
 
+from examples.console import say
+
 _seen_by_airline: set[str] = set()
 
 
@@ -36,4 +38,4 @@ def book_hotel(destination: str, idempotency_key: str) -> str:
 
 def call_off(booking: str) -> None:
     """Give a booking back; giving it back twice is the same as once."""
-    print(f"    called off: {booking}", flush=True)
+    say(f"    called off: {booking}")
