@@ -10,9 +10,9 @@ from xdb_sdk._definition import ProcessDefinition, unknown_name
 from xdb_sdk._duration import seconds_to_milliseconds, to_milliseconds
 from xdb_sdk._errors import InvalidArgumentError
 from xdb_sdk._injected import Injected
+from xdb_sdk._names import check_optional_name
 from xdb_sdk._schema import InternalQueue, key_name
 from xdb_sdk.protocol import (
-    MAX_ID_BYTES,
     CommandRequestBody,
     CommandResultsBody,
     InternalQueueCommandRequest,
@@ -42,7 +42,7 @@ class TimerCommand:
     fire_at: datetime | None = None
 
     def __post_init__(self) -> None:
-        _check_command_id(self.command_id)
+        check_optional_name(self.command_id, "command id")
 
     @staticmethod
     def timer_command_by_duration(duration: timedelta, *, command_id: str | None = None) -> "TimerCommand":
@@ -95,7 +95,7 @@ class InternalQueueCommand:
     at_most: int | None = None
 
     def __post_init__(self) -> None:
-        _check_command_id(self.command_id)
+        check_optional_name(self.command_id, "command id")
 
     @staticmethod
     def by_name(
@@ -151,13 +151,6 @@ class InternalQueueCommand:
 
 def _epoch_ms(instant: datetime) -> int:
     return -(-(instant - _EPOCH) // timedelta(milliseconds=1))
-
-
-def _check_command_id(command_id: str | None) -> None:
-    if command_id is None:
-        return
-    if not command_id or len(command_id.encode()) > MAX_ID_BYTES:
-        raise InvalidArgumentError(f"command id {command_id[:40]!r}: give 1 to {MAX_ID_BYTES} bytes, or leave it out")
 
 
 def _check_message_count(count: int, what: str) -> None:

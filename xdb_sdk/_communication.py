@@ -10,10 +10,11 @@ from xdb_sdk._decision import StateDecision
 from xdb_sdk._definition import ProcessDefinition
 from xdb_sdk._errors import InvalidArgumentError
 from xdb_sdk._injected import Injected
+from xdb_sdk._names import check_optional_name
 from xdb_sdk._options import AsyncStateOptions, StateReference
 from xdb_sdk._schema import InternalQueue, key_name
 from xdb_sdk._state import AsyncState
-from xdb_sdk.protocol import MAX_ID_BYTES, Message, MovementBody, StateDecisionBody
+from xdb_sdk.protocol import Message, MovementBody, StateDecisionBody
 
 T = TypeVar("T")
 InputT = TypeVar("InputT")
@@ -189,14 +190,10 @@ def message_id_of(dedup_id: str | None, dedup_seed: str | None) -> str | None:
     """Give the id of a message: the one given, or a name-based UUID of the seed.
 
     Raises:
-        InvalidArgumentError: Both are given, or the id is empty or longer than 255 bytes.
+        InvalidArgumentError: Both are given, or the id cannot be stored.
     """
     if dedup_seed is not None:
         if dedup_id is not None:
             raise InvalidArgumentError("dedup_id and dedup_seed are given: give one of them")
         return str(uuid5(_SEED_NAMESPACE, dedup_seed))
-    if dedup_id is not None and not 1 <= len(dedup_id.encode()) <= MAX_ID_BYTES:
-        raise InvalidArgumentError(
-            f"dedup id {dedup_id[:40]!r} has {len(dedup_id.encode())} bytes: give 1 to {MAX_ID_BYTES}, or a dedup_seed"
-        )
-    return dedup_id
+    return check_optional_name(dedup_id, "dedup id")

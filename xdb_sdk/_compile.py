@@ -20,6 +20,7 @@ from xdb_sdk._definition import (
 )
 from xdb_sdk._encoding import ObjectEncoder
 from xdb_sdk._errors import InvalidArgumentError, ProcessDefinitionError
+from xdb_sdk._names import check_name
 from xdb_sdk._options import AsyncStateOptions
 from xdb_sdk._process import ObjectProcess, declared_keys, process_options
 from xdb_sdk._rpc import RPC_OPTIONS, RpcOptions
@@ -27,7 +28,7 @@ from xdb_sdk._schema import CommunicationSchema, DataAttribute, InternalQueue, P
 from xdb_sdk._signature import UNKNOWN, read_method, type_argument
 from xdb_sdk._state import AsyncState, StateSchema, decorated_options
 from xdb_sdk._state_options import method_read, resolve_state_options
-from xdb_sdk.protocol import MAX_ID_BYTES, StateOptionsConfig
+from xdb_sdk.protocol import StateOptionsConfig
 
 RESERVED_PREFIX = "_xdb_"
 """Names that begin so belong to xdb (semantics 4.1)."""
@@ -110,12 +111,9 @@ class _Compiler:
         self._problems.append(f"{self._class.__name__}: {problem}")
 
     def _check_name(self, name: Any, what: str) -> None:
-        if not isinstance(name, str) or not name:
-            self._note(f"{what} is {name!r}: give it a name")
-        elif name.startswith(RESERVED_PREFIX):
+        checked = self._attempt(lambda: check_name(name, f"{self._class.__name__}: {what}"))
+        if checked and checked.startswith(RESERVED_PREFIX):
             self._note(f"{what} {name!r} begins with {RESERVED_PREFIX!r}, which is reserved: give it another name")
-        elif len(name.encode()) > MAX_ID_BYTES:
-            self._note(f"{what} {name[:40]!r}... is longer than {MAX_ID_BYTES} bytes: shorten it")
 
     def _by_name(self, found: Iterable[tuple[str, NamedT]], what: str) -> dict[str, NamedT]:
         by_name: dict[str, NamedT] = {}
@@ -206,6 +204,8 @@ class _Compiler:
                 f"data attribute {key.name!r} names a column, but no table is mapped: give table_name, or no column"
             )
         column = (key.column or key.name) if schema.table_name else None
+        if column and column == schema.primary_key and key.type_hint != schema.primary_key_type:
+            self._note(f"data attribute {key.name!r} is the primary key, but of another type: make both the same")
         return AttributeDefinition(name=key.name, type_hint=key.type_hint, column=column, is_prefix=key.is_prefix)
 
     def _queues(self, schema: CommunicationSchema) -> dict[str, QueueDefinition]:

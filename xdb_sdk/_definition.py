@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 from xdb_sdk._errors import InvalidArgumentError, ProcessDefinitionError
+from xdb_sdk._names import check_name, check_optional_name
 from xdb_sdk._options import AsyncStateOptions, StateReference
 from xdb_sdk._schema import DataAttribute, InternalQueue, key_name
 from xdb_sdk._state_options import resolve_state_options
@@ -50,6 +51,9 @@ class QueueDefinition:
     name: str
     type_hint: Any
     is_prefix: bool = False
+
+
+_Declared = TypeVar("_Declared", AttributeDefinition, QueueDefinition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,22 +144,28 @@ class ProcessDefinition:
         """Find a data attribute by name or typed key; a declared prefix answers for every name that begins so.
 
         Raises:
-            InvalidArgumentError: The class declares no such attribute.
+            InvalidArgumentError: The class declares no such attribute, or the name is a prefix itself.
         """
-        found = _by_name_or_prefix(key_name(key), self.attributes)
-        if found is None:
-            raise InvalidArgumentError(self._unknown("data attribute", key_name(key), self.attributes))
-        return found
+        return self._find(key_name(key), self.attributes, "data attribute")
 
     def queue(self, key: str | InternalQueue[Any]) -> QueueDefinition:
         """Find an internal queue by name or typed key; a declared prefix answers for every name that begins so.
 
         Raises:
-            InvalidArgumentError: The class declares no such queue.
+            InvalidArgumentError: The class declares no such queue, or the name is a prefix itself.
         """
-        found = _by_name_or_prefix(key_name(key), self.queues)
+        return self._find(key_name(key), self.queues, "internal queue")
+
+    def _find(self, name: str, declared: Mapping[str, _Declared], kind: str) -> _Declared:
+        found = _by_name_or_prefix(name, declared)
         if found is None:
-            raise InvalidArgumentError(self._unknown("internal queue", key_name(key), self.queues))
+            raise InvalidArgumentError(self._unknown(kind, name, declared))
+        if found.is_prefix:
+            check_name(name, kind)
+            if name == found.name:
+                raise InvalidArgumentError(
+                    f"{name!r} is a prefix of {kind}s: give a whole name, as key.named(...) does"
+                )
         return found
 
     def state_of(self, state: StateReference) -> StateDefinition:
@@ -201,7 +211,7 @@ class ProcessDefinition:
             state_id=target.state_id,
             input=self.encoder.encode(input, target.input_type, f"input of state {target.state_id!r}"),
             options=self.state_options(target, options_override),
-            wait_for_key=wait_for_key,
+            wait_for_key=check_optional_name(wait_for_key, "wait_for_key"),
         )
 
     def state_options(self, state: StateDefinition, override: AsyncStateOptions | None = None) -> StateOptionsConfig:
@@ -228,11 +238,14 @@ class ProcessDefinition:
         prefixes: list[str] = []
         for key in keys:
             name = key_name(key)
+            if name in self.attributes and self.attributes[name].is_prefix:
+                prefixes.append(name)
+                continue
             attribute = self.attribute(name)
             if attribute.column is not None:
                 columns.append(attribute.column)
             else:
-                (prefixes if attribute.is_prefix and name == attribute.name else local).append(name)
+                local.append(name)
         tables = (
             (TableRead(table_name=self.table.table_name, columns=_unique(columns)),) if columns and self.table else ()
         )
@@ -257,9 +270,6 @@ def unknown_name(problem: str, name: str, known: Iterable[str]) -> str:
 
 def _unique(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
-
-
-_Declared = TypeVar("_Declared", AttributeDefinition, QueueDefinition)
 
 
 def _by_name_or_prefix(name: str, declared: Mapping[str, _Declared]) -> _Declared | None:

@@ -1,7 +1,7 @@
 """Async states, and the list of them that a process gives."""
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from xdb_sdk._options import AsyncStateOptions, PersistenceLoadingPolicy, RetryPolicy, StateRecovery, StateReference
@@ -104,7 +104,7 @@ class StateDef:
     """A state of a process, and whether executions begin with it."""
 
     state: AsyncState[Any]
-    is_starting_state: bool = False
+    is_starting_state: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,13 +115,24 @@ def _read(
 ) -> ReadRequest:
     if method is None:
         return ReadRequest()
+    if policy is None and not method.has_persistence:  # the general policy is for the other method
+        return ReadRequest()
     return method_read(definition, method, policy or options.data_attributes_loading_policy)
 
 
 def method_read(
     definition: "ProcessDefinition", method: "MethodDefinition", policy: PersistenceLoadingPolicy | None
 ) -> ReadRequest:
-    """Say what a method must be given: nothing if it has no persistence parameter, everything without a policy."""
+    """Say what a method must be given: nothing if it has no persistence parameter, everything without a policy.
+
+    Raises:
+        InvalidArgumentError: The policy names an unknown attribute, or locks where nothing is loaded.
+    """
     if not method.has_persistence:
+        if policy and policy.locking_keys:
+            raise InvalidArgumentError(
+                f"{method.function.__qualname__} has a policy that locks attributes, but no persistence parameter, "
+                "without which nothing is loaded or locked: add the parameter, or remove the lock"
+            )
         return ReadRequest()
     return (policy or PersistenceLoadingPolicy.all()).to_wire(definition)

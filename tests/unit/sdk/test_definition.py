@@ -178,14 +178,13 @@ class Silent(AsyncState):  # type: ignore[type-arg]  # nobody says it
 @pytest.mark.parametrize(
     ("listed", "input_type"),
     [
-        (SubmitState, type(None)),
-        (IntListStep, list[int]),
-        (Step[int], int),
-        (Step[str](), str),
-        (Annotated, int | None),
-        (Silent, Any),
+        pytest.param(SubmitState, type(None), id="no input"),
+        pytest.param(IntListStep, list[int], id="argument of a base class"),
+        pytest.param(Step[int], int, id="argument of the class"),
+        pytest.param(Step[str](), str, id="argument of an instance's class"),
+        pytest.param(Annotated, int | None, id="annotation of the parameter"),
+        pytest.param(Silent, Any, id="nothing said"),
     ],
-    ids=str,
 )
 def test_the_input_type_is_found_in_the_class_or_in_the_parameter(listed: Any, input_type: Any) -> None:
     (compiled,) = definition_of(process_with(listed)).states.values()
@@ -294,7 +293,9 @@ def test_two_starting_states_are_refused() -> None:
 
     class Sample(ObjectProcess):
         def get_async_states(self) -> StateSchema:
-            return StateSchema.create(StateDef(DoneState(), True), StateDef(Other(), True))
+            return StateSchema.create(
+                StateDef(DoneState(), is_starting_state=True), StateDef(Other(), is_starting_state=True)
+            )
 
     assert "'DoneState' and 'Other' are both starting states" in problems_of(Sample)
 
@@ -333,7 +334,7 @@ def test_reserved_and_impossible_names_are_refused() -> None:
 
     assert "state id '_xdb_end' begins with '_xdb_', which is reserved" in problems
     assert "internal queue '_xdb_q' begins with '_xdb_'" in problems
-    assert "is longer than 255 bytes" in problems
+    assert "is 256 bytes long; at most 255 are possible" in problems
 
 
 def test_declaring_in_both_forms_is_refused() -> None:
@@ -599,3 +600,47 @@ def test_an_rpc_decorator_must_be_on_a_method() -> None:
         rpc(timeout_seconds=0)
     with pytest.raises(ProcessDefinitionError, match="timeout_seconds"):
         rpc(timeout_seconds=-1)
+
+
+def test_the_primary_key_has_one_type() -> None:
+    @process(table_name="t", primary_key="id", primary_key_type=int)
+    class Sample(ObjectProcess):
+        id = data_attribute(str)
+
+    assert "data attribute 'id' is the primary key, but of another type" in problems_of(Sample)
+
+
+def test_a_lock_needs_a_method_that_is_given_data() -> None:
+    class Sample(ObjectProcess):
+        count = data_attribute(int)
+
+        @rpc(data_attribute_loading_policy=PersistenceLoadingPolicy.all().locking(["count"]))
+        def add(self) -> None: ...
+
+    assert "locks attributes, but no persistence parameter" in problems_of(Sample)
+
+
+def test_a_prefix_is_no_name() -> None:
+    class Sample(ObjectProcess):
+        scores = data_attribute(int, prefix="score_")
+        answers = internal_queue(int, prefix="answer_")
+
+    definition = definition_of(Sample)
+
+    assert definition.attribute(Sample.scores.named("ann")).type_hint is int
+    for find, key in ((definition.attribute, Sample.scores), (definition.queue, Sample.answers)):
+        with pytest.raises(InvalidArgumentError, match=r"is a prefix of .*key\.named"):
+            find(key)  # type: ignore[operator]  # one of two that take other keys
+    with pytest.raises(InvalidArgumentError, match="at most 255"):
+        definition.queue("answer_" + "x" * 255)
+    with pytest.raises(ProcessDefinitionError, match="'count' is not declared by prefix"):
+        data_attribute(int, name="count").named("x")
+    with pytest.raises(ProcessDefinitionError, match="give one of them"):
+        internal_queue(int, name="a", prefix="b")
+
+
+def test_a_wait_for_key_must_be_a_name() -> None:
+    definition = definition_of(process_with(DoneState))
+
+    with pytest.raises(InvalidArgumentError, match="wait_for_key is empty"):
+        definition.movement(DoneState, wait_for_key="")
