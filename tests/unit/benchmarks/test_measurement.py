@@ -1,0 +1,119 @@
+"""What the benchmarks make of what they measure."""
+
+import ast
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import benchmarks
+from benchmarks.measurement import Measurement, from_json, median_of, percentile
+from benchmarks.report import comparison, table
+from benchmarks.workloads import Usage, Workload, measure
+
+RUN = Measurement(
+    engine="xdb",
+    workload=Workload.CHAIN,
+    executions=100,
+    steps=300,
+    elapsed_s=2.0,
+    cpu_s=0.6,
+    p50_ms=10.0,
+    p95_ms=20.0,
+    p99_ms=30.0,
+    counts={"statements": 600},
+)
+
+
+class InstantEngine:
+    """Does everything at once, wakes 5 ms late, and counts what it is asked."""
+
+    name = "instant"
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._wake_at_s: dict[str, float] = {}
+
+    async def run_chain(self, process_id: str) -> None:
+        self.calls += 1
+
+    run_one_step = start_waiting = send_message = message_received = run_chain
+
+    async def start_sleeping(self, process_id: str, wake_at_s: float) -> None:
+        self.calls += 1
+        self._wake_at_s[process_id] = wake_at_s
+
+    async def woken_at_s(self, process_id: str) -> float:
+        return self._wake_at_s[process_id] + 0.005
+
+    async def usage(self) -> Usage:
+        return Usage(cpu_s=self.calls * 0.001, counts={"calls": self.calls})
+
+
+@pytest.mark.parametrize(("percent", "expected"), [(0, 1), (50, 50), (95, 95), (99, 99), (100, 100)])
+def test_percentile_is_a_measured_value(percent: float, expected: float) -> None:
+    assert percentile(list(range(100, 0, -1)), percent) == expected
+
+
+def test_measurement_survives_the_way_from_another_process() -> None:
+    assert from_json(RUN.to_json()) == RUN
+
+
+def test_costs_are_given_per_step() -> None:
+    assert RUN.cpu_s_per_1000_steps == pytest.approx(2.0)
+    assert RUN.per_step("statements") == 2
+    assert RUN.per_step("batches") is None
+
+
+def test_median_is_taken_of_each_number() -> None:
+    runs = [replace(RUN, elapsed_s=1.0, p50_ms=30.0), replace(RUN, elapsed_s=9.0, p50_ms=10.0), RUN]
+
+    united = median_of(runs)
+
+    assert (united.elapsed_s, united.p50_ms) == (2.0, 10.0)
+
+
+def test_ratio_above_one_means_better_for_rates_and_for_costs() -> None:
+    peer = replace(RUN, engine="peer", elapsed_s=4.0, cpu_s=1.8)
+
+    lines = [line.split() for line in comparison([RUN], [peer]).splitlines()]
+
+    assert lines[1] == ["chain", "executions/s", "50.00", "25.00", "2.0x"]
+    assert lines[2] == ["chain", "CPU", "s/1000", "steps", "2.00", "6.00", "3.0x"]
+
+
+def test_what_an_engine_does_not_count_is_left_open() -> None:
+    line = table([replace(RUN, counts={})]).splitlines()[1].split()
+
+    assert line[-4:] == ["-"] * 4
+
+
+@pytest.mark.parametrize(
+    ("workload", "calls"), [(Workload.CHAIN, 10), (Workload.LATENCY, 10), (Workload.TIMERS, 10)], ids=str
+)
+async def test_only_the_measured_executions_count(workload: Workload, calls: int) -> None:
+    measured = await measure(InstantEngine(), workload, executions=10)
+
+    assert measured.counts == {"calls": calls}
+    assert measured.cpu_s == pytest.approx(calls * 0.001)
+
+
+async def test_timers_are_measured_by_how_late_they_wake() -> None:
+    measured = await measure(InstantEngine(), Workload.TIMERS, executions=10)
+
+    assert (measured.p50_ms, measured.p99_ms) == pytest.approx((5, 5), abs=0.1)
+
+
+@pytest.mark.parametrize("module", ["measurement", "workloads"])
+def test_what_peers_share_needs_the_standard_library_alone(module: str) -> None:
+    tree = ast.parse((Path(benchmarks.__path__[0]) / f"{module}.py").read_text())
+
+    roots = {
+        node.module.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module
+    }
+    roots |= {
+        name.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
+    }
+
+    assert roots <= sys.stdlib_module_names | {"benchmarks"}
