@@ -3,13 +3,14 @@
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field, TypeAdapter, ValidationError, create_model
 from pydantic_core import from_json
-from starlette.types import Receive, Send
+from starlette.types import Message, Receive, Send
 
 from server_stub.api.body import ClientDisconnected, LineSplitter, read_chunks
 from server_stub.api.calls import Calls, Response, log_request, response_of
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 UNKNOWN_CALL_ID = -1
 _LINE_OVERHEAD_BYTES = 256
 """What the envelope of a line may add to a call."""
+_PATIENCE_S = 0.05
+"""How long the first answer waits for the rest of the request."""
 
 
 class CallLine(Protocol):
@@ -65,26 +68,25 @@ class Batch:
         self._receive = receive
         self._send = send
         self._begun = 0
+        self._open = 0
         self._answers: list[bytes] = []
-        self._is_finished = False
         self._wake = asyncio.Event()
+        self._reading_ended = asyncio.Event()
+        self._is_read_whole = False
 
     async def serve(self) -> None:
         """Serve the request to its end."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._write())
-            await self._run_calls()
-            self._is_finished = True
-            self._wake.set()
-
-    async def _run_calls(self) -> None:
-        async with asyncio.TaskGroup() as calls:
             try:
-                await self._read(calls)
+                await self._read(tasks)
+                self._is_read_whole = True
             except ServiceError as error:
                 self._answer(UNKNOWN_CALL_ID, response_of(error))
             except ClientDisconnected:
                 logger.debug("batch cut off")
+            self._reading_ended.set()
+            self._wake.set()
 
     async def _read(self, calls: asyncio.TaskGroup) -> None:
         limits = self._limits
@@ -100,22 +102,23 @@ class Batch:
         if self._begun == self._limits.max_batch_calls:
             raise too_large("the batch holds more calls", str(self._begun), "max_batch_calls")
         self._begun += 1
+        self._open += 1
         calls.create_task(self._run(line))
 
     async def _run(self, line: bytes) -> None:
         began_s = time.perf_counter()
+        call_id, operation, request = UNKNOWN_CALL_ID, "unknown", None
         try:
             call = self._parse(line)
-        except ServiceError as error:
-            self._answer(_call_id_of(line), response_of(error))
-            log_request("unknown", error.status, began_s)
-            return
-        try:
-            response = await self._calls.carry_out(OPERATIONS[call.operation], call.body, line)
+            call_id, operation, request = call.call_id, call.operation, call.body
+            response = await self._calls.carry_out(OPERATIONS[operation], request, line)
         except ServiceError as error:
             response = response_of(error)
-        self._answer(call.call_id, response)
-        log_request(call.operation, response.status, began_s, call.body)
+            if request is None:
+                call_id = _call_id_of(line)
+        self._open -= 1
+        self._answer(call_id, response)
+        log_request(operation, response.status, began_s, request)
 
     def _parse(self, line: bytes) -> CallLine:
         limit_bytes = self._limits.max_call_bytes
@@ -134,16 +137,31 @@ class Batch:
         self._wake.set()
 
     async def _write(self) -> None:
-        headers = [(b"content-type", BATCH_CONTENT_TYPE.encode())]
-        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._wake.wait()
+        await self._send(await self._head())
         has_more = True
         while has_more:
             await self._wake.wait()
             self._wake.clear()
-            has_more = not self._is_finished
+            has_more = self._open > 0 or not self._reading_ended.is_set()
             chunk = b"".join(self._answers)
             self._answers.clear()
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": has_more})
+            if chunk or not has_more:
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": has_more})
+
+    async def _head(self) -> Message:
+        """Give the head of the answer, once the request has been read or does not come to its end soon.
+
+        Then the connection is not kept: otherwise the HTTP server would go on to read, and throw away, a body that
+        may have no end.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._reading_ended.wait()
+        headers = [(b"content-type", BATCH_CONTENT_TYPE.encode())]
+        if not self._is_read_whole:
+            headers.append((b"connection", b"close"))
+        return {"type": "http.response.start", "status": 200, "headers": headers}
 
 
 def _line_refusal(error: ValidationError) -> ServiceError:

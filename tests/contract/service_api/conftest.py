@@ -16,7 +16,7 @@ SMALL_LIMITS = ApiLimits(
     max_call_bytes=4_000,
     max_batch_bytes=20_000,
     max_batch_calls=20,
-    body_timeout=timedelta(milliseconds=50),
+    body_timeout=timedelta(milliseconds=250),
 )
 
 

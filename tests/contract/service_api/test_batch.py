@@ -183,11 +183,12 @@ async def test_line_that_is_cut_off_is_not_carried_out(api: ServiceApi, operatio
 async def test_call_is_answered_before_the_rest_of_the_batch_has_come(api: ServiceApi) -> None:
     async with Conversation(api, SERVICE_BATCH_PATH) as talk:
         talk.send(line(1, "stop"), more=True)
-        assert await talk.status() == 200
+        head = await talk.message()
         assert answers_in(await talk.chunk()).keys() == {1}
         talk.send(line(2, "stop"))
 
         assert answers_in(await talk.rest()).keys() == {2}
+    assert (b"connection", b"close") in head["headers"]
 
 
 async def test_long_poll_delays_no_other_call(api: ServiceApi, operations: FakeOperations) -> None:
@@ -204,15 +205,13 @@ async def test_long_poll_delays_no_other_call(api: ServiceApi, operations: FakeO
 
 async def test_answers_of_one_turn_travel_together(api: ServiceApi, operations: FakeOperations) -> None:
     async with Conversation(api, SERVICE_BATCH_PATH) as talk:
-        talk.send(b"".join(line(number, "wait-for-completion", processId="p-slow") for number in range(10)), more=True)
-        assert await talk.status() == 200
+        talk.send(b"".join(line(number, "wait-for-completion", processId="p-slow") for number in range(10)))
         while len(operations.asked) < 10:  # noqa: ASYNC110  # turns of the loop, not a wait
             await asyncio.sleep(0)
         operations.gates["p-slow"].set()
 
+        assert await talk.status() == 200
         assert len(answers_in(await talk.chunk())) == 10
-        talk.send(b"")
-        await talk.rest()
 
 
 async def test_each_call_of_a_batch_is_one_log_line(
