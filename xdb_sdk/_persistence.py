@@ -7,6 +7,7 @@ from typing import Any, TypeVar, overload
 from xdb_sdk._definition import AttributeDefinition, ProcessDefinition
 from xdb_sdk._errors import AttributeNotLoadedError, InvalidArgumentError
 from xdb_sdk._injected import Injected
+from xdb_sdk._names import check_name
 from xdb_sdk._schema import DataAttribute, key_name
 from xdb_sdk.protocol import ColumnValue, Json, LoadedData, ReadRequest, RecordedEvent, TableWrite
 
@@ -156,10 +157,11 @@ class Persistence(Injected):
             value: Plain JSON, or anything that the encoder writes as such.
 
         Raises:
-            InvalidArgumentError: The call is an RPC.
+            InvalidArgumentError: The call is an RPC, or the name cannot be stored.
             EncodeError: The value cannot be written as JSON.
         """
         state_locals = self._locals_of_state()
+        check_name(key, "name of a state local")
         data = self._definition.encoder.encode(value, Any, f"state local {key!r}")
         state_locals[key] = self._written_state_locals[key] = data
 
@@ -174,12 +176,11 @@ class Persistence(Injected):
         """Add an event to the history of the execution, when the call is committed.
 
         Raises:
-            InvalidArgumentError: The name is empty, or the call is read-only.
+            InvalidArgumentError: The name cannot be stored, or the call is read-only.
             EncodeError: A value cannot be written as JSON.
         """
         self._refuse_if_read_only(f"record event {name!r}")
-        if not name:
-            raise InvalidArgumentError("an event needs a name")
+        check_name(name, "event name")
         encoded = tuple(self._definition.encoder.encode(value, Any, f"event {name!r}") for value in data)
         self._events.append(RecordedEvent(name=name, data=encoded))
 
@@ -216,19 +217,21 @@ def _columns_of(definition: ProcessDefinition, loaded: LoadedData, read: ReadReq
 def missing_read(read: ReadRequest, loaded: LoadedData) -> ReadRequest | None:
     """Say whether the server must read again before a call, and then what.
 
-    A state execution keeps the read request it was created with; columns that were added to the definition since are
-    not in it. For process-local attributes this cannot be told: one that was never set is absent too.
+    A state execution keeps the read request it was created with; what was added to the definition since is not in it.
 
     Args:
         read: What the method asks for now.
         loaded: What the server read.
 
     Returns:
-        `read` for an answer with status 406, or None if every column is there.
+        `read` for an answer with status 406, or None if everything is there.
     """
     found = {table.table_name: table for table in loaded.tables}
     for table in read.tables:
         row = found.get(table.table_name)
         if row is None or (row.exists and not set(table.columns) <= set(row.columns)):
             return read
-    return None
+    is_asked = set(read.local_attributes) <= set(loaded.asked_local_attributes) and set(
+        read.local_attribute_prefixes
+    ) <= set(loaded.asked_local_attribute_prefixes)
+    return None if is_asked else read

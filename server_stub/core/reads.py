@@ -49,6 +49,28 @@ def plan_reads(
     return ReadPlan(process_execution_id, request, tuple(rows), local)
 
 
+def revised(request: ReadRequest, wanted: ReadRequest) -> ReadRequest:
+    """Give the request for another round of a call whose worker wants other data; what it locked stays locked.
+
+    Args:
+        request: What the call was made with.
+        wanted: What the worker asks for, by its definition of today.
+    """
+    if request.lock_type is LockType.NO_LOCKING or wanted.lock_type is not LockType.NO_LOCKING:
+        return wanted
+    locked = {table.table_name: table.lock_columns for table in request.tables}
+    tables = tuple(
+        table.model_copy(update={"lock_columns": locked.get(table.table_name, ())}) for table in wanted.tables
+    )
+    return wanted.model_copy(
+        update={
+            "tables": tables,
+            "lock_local_attributes": request.lock_local_attributes,
+            "lock_type": request.lock_type,
+        }
+    )
+
+
 def loaded_data(plan: ReadPlan, reads: CallReads) -> LoadedData:
     """Give what was read in the form of the wire."""
     tables = []
@@ -56,7 +78,13 @@ def loaded_data(plan: ReadPlan, reads: CallReads) -> LoadedData:
         values = reads.rows.get(row)
         columns = dict.fromkeys(row.columns) if values is None else {name: values[name] for name in row.columns}
         tables.append(LoadedTable(table_name=row.row.table_name, exists=values is not None, columns=columns))
-    return LoadedData(tables=tuple(tables), local_attributes=_local_values(plan, reads))
+    asked = plan.local_attributes
+    return LoadedData(
+        tables=tuple(tables),
+        local_attributes=_local_values(plan, reads),
+        asked_local_attributes=asked.names if asked else (),
+        asked_local_attribute_prefixes=asked.prefixes if asked else (),
+    )
 
 
 def _local_values(plan: ReadPlan, reads: CallReads) -> dict[str, object]:

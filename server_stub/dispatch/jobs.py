@@ -109,7 +109,7 @@ class Job(ABC):
 
     @abstractmethod
     def write(self, now_ms: int, cap: timedelta) -> None:
-        """Write `body` for a call that begins now, and set `timeout_s`."""
+        """Write `body` for a call that begins now, and set `timeout_s`; `cap` bounds that of a state's call."""
 
     def headers(self, now_ms: int) -> dict[str, str]:
         """Give the headers of a call that travels by itself; its deadline is in milliseconds since the epoch."""
@@ -270,7 +270,7 @@ class RpcJob(Job):
     def write(self, now_ms: int, cap: timedelta) -> None:
         process = self.invocation.process
         left_s = self.ends_at_s - asyncio.get_running_loop().time()
-        self.timeout_s = max(min(left_s, cap.total_seconds()), 0.001)
+        self.timeout_s = max(left_s, 0.001)
         context = CallContext(
             namespace=process.namespace,
             process_id=process.process_id,

@@ -116,7 +116,13 @@ class LoadedTable(WireModel):
 
 
 class LoadedData(WireModel):
-    """What the server read for a call. A process-local attribute that was never set is absent, not null."""
+    """What the server read for a call. A process-local attribute that was never set is absent, not null.
+
+    `asked_local_attributes` and `asked_local_attribute_prefixes` repeat what was to be read: they tell an attribute
+    that is unset from one that nobody asked for.
+    """
 
     tables: tuple[LoadedTable, ...] = ()
     local_attributes: Mapping[str, Json] = {}
+    asked_local_attributes: tuple[str, ...] = ()
+    asked_local_attribute_prefixes: tuple[str, ...] = ()

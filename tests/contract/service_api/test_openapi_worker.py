@@ -20,6 +20,7 @@ from xdb_sdk.protocol import (
     CommandResultsBody,
     ExecuteCall,
     InternalQueueResult,
+    LoadedData,
     ProcessClosedCall,
     QueueCommandStatus,
     ReceivedMessage,
@@ -55,6 +56,7 @@ EXECUTE = ExecuteCall(
             ),
         ),
     ),
+    loaded=LoadedData(asked_local_attributes=("last",)),
 )
 RPC = RpcCall(context=CONTEXT, process_type="Greeter", rpc_name="echo", input="hello")
 CALLS = {

@@ -245,7 +245,7 @@ def test_events_keep_their_order_and_values() -> None:
         RecordedEvent(name="paid", data=(3, {"by": "card"}, None)),
         RecordedEvent(name="sent"),
     )
-    with pytest.raises(InvalidArgumentError, match="an event needs a name"):
+    with pytest.raises(InvalidArgumentError, match="event name is empty"):
         persistence.record_event("")
 
 
@@ -279,5 +279,27 @@ def test_columns_that_an_older_definition_did_not_ask_for_are_missing(loaded: Lo
     assert missing_read(READ, loaded) == (READ if is_missing else None)
 
 
+def test_unset_local_attribute_that_was_asked_for_is_not_missing() -> None:
+    read = ReadRequest(local_attributes=("count",), local_attribute_prefixes=("item_",))
+    loaded = LoadedData(asked_local_attributes=("count", "old"), asked_local_attribute_prefixes=("item_",))
+
+    assert missing_read(read, loaded) is None
+
+
+@pytest.mark.parametrize(
+    "loaded",
+    [
+        LoadedData(),
+        LoadedData(asked_local_attributes=("count",)),
+        LoadedData(asked_local_attribute_prefixes=("item_",)),
+    ],
+    ids=["nothing asked", "prefix not asked", "name not asked"],
+)
+def test_local_attribute_that_nobody_asked_for_is_missing(loaded: LoadedData) -> None:
+    read = ReadRequest(local_attributes=("count",), local_attribute_prefixes=("item_",))
+
+    assert missing_read(read, loaded) is read
+
+
 def test_nothing_to_read_is_never_missing() -> None:
-    assert missing_read(ReadRequest(local_attributes=("count",)), LoadedData()) is None
+    assert missing_read(ReadRequest(), LoadedData()) is None

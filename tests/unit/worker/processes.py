@@ -136,18 +136,40 @@ def context(**changes: Any) -> CallContext:
     return CallContext(**(values | changes))
 
 
+NOTHING_SET = LoadedData(asked_local_attributes=("note",))
+"""What a server sends that was asked for the note, which has no value yet."""
+
+
 def execute_call(state_id: str, input: Any = None, **changes: Any) -> ExecuteCall:
-    values: dict[str, Any] = {"context": context(), "process_type": PROCESS_TYPE, "state_id": state_id, "input": input}
+    values: dict[str, Any] = {
+        "context": context(),
+        "process_type": PROCESS_TYPE,
+        "state_id": state_id,
+        "input": input,
+        "loaded": NOTHING_SET,
+    }
     return ExecuteCall(**(values | changes))
 
 
 def wait_until_call(state_id: str, input: Any = None, **changes: Any) -> WaitUntilCall:
-    values: dict[str, Any] = {"context": context(), "process_type": PROCESS_TYPE, "state_id": state_id, "input": input}
+    values: dict[str, Any] = {
+        "context": context(),
+        "process_type": PROCESS_TYPE,
+        "state_id": state_id,
+        "input": input,
+        "loaded": NOTHING_SET,
+    }
     return WaitUntilCall(**(values | changes))
 
 
 def rpc_call(rpc_name: str, input: Any = None, **changes: Any) -> RpcCall:
-    values: dict[str, Any] = {"context": context(), "process_type": PROCESS_TYPE, "rpc_name": rpc_name, "input": input}
+    values: dict[str, Any] = {
+        "context": context(),
+        "process_type": PROCESS_TYPE,
+        "rpc_name": rpc_name,
+        "input": input,
+        "loaded": NOTHING_SET,
+    }
     return RpcCall(**(values | changes))
 
 

@@ -44,7 +44,12 @@ LINES = [
     ),
     ExecuteLine(call_id=3, body=execute_call("Restock", 2, process_type="Shelf", loaded=SHELF)),
     WaitUntilLine(call_id=4, body=wait_until_call("Trade", "apple")),
-    RpcLine(call_id=5, body=rpc_call("read_note", loaded=LoadedData(local_attributes={"note": "fragile"}))),
+    RpcLine(
+        call_id=5,
+        body=rpc_call(
+            "read_note", loaded=LoadedData(local_attributes={"note": "fragile"}, asked_local_attributes=("note",))
+        ),
+    ),
     RpcLine(call_id=6, body=rpc_call("count_orders", queue_sizes={"orders": 4})),
 ]
 SERVED = {200, 400, 404, 406, 424, 503}

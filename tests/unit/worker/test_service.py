@@ -146,7 +146,9 @@ async def test_state_without_wait_until_waits_for_nothing() -> None:
 
 
 async def test_rpc_reads_attributes_and_returns_its_value() -> None:
-    call = rpc_call("read_note", loaded=LoadedData(local_attributes={"note": "fragile"}))
+    call = rpc_call(
+        "read_note", loaded=LoadedData(local_attributes={"note": "fragile"}, asked_local_attributes=("note",))
+    )
 
     assert await service_of().handle_rpc(call) == RpcAnswer(output="fragile")
 
