@@ -9,16 +9,10 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
-from enum import StrEnum
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
-
-from sqlalchemy.dialects import sqlite as sqlite_dialect
-from sqlalchemy.engine import make_url
+from typing import Any, TypeVar
 
 from server_stub.core.changes import Changes
 from server_stub.core.model import (
@@ -43,12 +37,10 @@ from server_stub.core.ports import (
     RowWriteFailed,
     Selection,
     StoreCounters,
-    StoreError,
     StoreUnavailable,
     TableColumns,
     Work,
 )
-from server_stub.storage import schema
 from server_stub.storage import sqlite_statements as sql
 from server_stub.storage.codec import (
     STATE_COLUMNS,
@@ -63,63 +55,27 @@ from server_stub.storage.codec import (
     state_fixed,
     state_of,
 )
-from server_stub.storage.sqlite_errors import database_error, is_unavailable
+from server_stub.storage.sqlite_connection import (
+    MEMORY,
+    DatabaseInUse,
+    SqliteOptions,
+    Synchronous,
+    connect,
+    database_path,
+    prepare_schema,
+    take_file,
+    transaction,
+    translated_errors,
+)
+from server_stub.storage.sqlite_errors import database_error
 from server_stub.storage.sqlite_user_tables import UserTables
 from xdb_sdk.protocol import ListRequest
 
 logger = logging.getLogger(__name__)
 
-MEMORY: Final = ":memory:"
-_LOCK_SUFFIX: Final = ".xdb-lock"
+__all__ = ["MEMORY", "DatabaseInUse", "SqliteOptions", "SqliteStore", "Synchronous", "database_path"]
 
 _T = TypeVar("_T")
-
-
-class Synchronous(StrEnum):
-    """When SQLite waits for the disk. NORMAL may lose the last commits when the machine, not the server, goes down."""
-
-    FULL = "FULL"
-    NORMAL = "NORMAL"
-    OFF = "OFF"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SqliteOptions:
-    """How a database file is opened.
-
-    `busy_timeout` is how long a transaction waits for a lock that the application holds before it is refused as
-    unavailable. `install_schema` creates the system tables in a database that has none.
-    """
-
-    synchronous: Synchronous = Synchronous.FULL
-    busy_timeout: timedelta = timedelta(seconds=5)
-    foreign_keys: bool = True
-    install_schema: bool = True
-
-
-class DatabaseInUse(StoreError):
-    """Another server has the file open."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        super().__init__(
-            f"another xdb server uses the database file {path}; stop it first, or give this one its own file "
-            "(several servers need PostgreSQL or MySQL/MariaDB)"
-        )
-
-
-def database_path(location: str | Path) -> str:
-    """Give the absolute path, or `MEMORY`, that a path or a `sqlite:` URL names.
-
-    Raises:
-        ValueError: The URL names another kind of database.
-    """
-    name = str(location)
-    if name.startswith("sqlite:"):
-        name = make_url(name).database or MEMORY
-    elif "://" in name:
-        raise ValueError(f"{name.partition('://')[0]}:// is not a SQLite URL; use a path or sqlite:///path")
-    return name if name == MEMORY else str(Path(name).expanduser().resolve())
 
 
 class SqliteStore:
@@ -127,19 +83,13 @@ class SqliteStore:
 
     def __init__(self, path: str, options: SqliteOptions) -> None:
         self.path = path
-        self._lock = None if path == MEMORY else _take_file(path)
-        try:
-            self._writer = _connect(path, options)
-        except BaseException:
-            self._release_file()
-            raise
-        try:
-            _prepare_schema(self._writer, install=options.install_schema)
-            self._reader = self._writer if path == MEMORY else _connect(path, options)
-        except BaseException:
-            self._writer.close()
-            self._release_file()
-            raise
+        with ExitStack() as opened:
+            if path != MEMORY:
+                opened.enter_context(closing(take_file(path)))
+            self._writer = opened.enter_context(closing(connect(path, options)))
+            prepare_schema(self._writer, install=options.install_schema)
+            self._reader = self._writer if path == MEMORY else opened.enter_context(closing(connect(path, options)))
+            self._opened = opened.pop_all()
         self._writer_thread = ThreadPoolExecutor(1, thread_name_prefix="xdb-sqlite-writer")
         self._reader_thread = (
             self._writer_thread if path == MEMORY else ThreadPoolExecutor(1, thread_name_prefix="xdb-sqlite-reader")
@@ -162,7 +112,7 @@ class SqliteStore:
             SchemaError: The system tables do not fit this server.
             StoreUnavailable: The file cannot be opened, or is no database.
         """
-        with _translated_errors(str(location)):
+        with translated_errors(str(location)):
             return cls(database_path(location), options or SqliteOptions())
 
     @property
@@ -176,15 +126,11 @@ class SqliteStore:
             return
         self._is_closed = True
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._reader_thread, self._reader.close)
-        await loop.run_in_executor(self._writer_thread, self._writer.close)
+        # What either thread still has to do comes first.
+        await loop.run_in_executor(self._reader_thread, lambda: None)
+        await loop.run_in_executor(self._writer_thread, self._opened.close)
         self._reader_thread.shutdown()
         self._writer_thread.shutdown()
-        self._release_file()
-
-    def _release_file(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
 
     async def run_sql(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a statement of the application's own; for a database in memory, which nobody else can open.
@@ -194,7 +140,7 @@ class SqliteStore:
         """
 
         def run() -> list[tuple[Any, ...]]:
-            with _transaction(self._writer, "BEGIN IMMEDIATE"):
+            with transaction(self._writer, "BEGIN IMMEDIATE"):
                 return self._writer.execute(statement, values).fetchall()
 
         return await self._run(self._writer_thread, run)
@@ -212,7 +158,7 @@ class SqliteStore:
 
     def _transact(self, work: Work) -> Changes:
         try:
-            with _transaction(self._writer, "BEGIN IMMEDIATE"), self._written_tables.transaction():
+            with transaction(self._writer, "BEGIN IMMEDIATE"), self._written_tables.transaction():
                 loaded = self._load(work.selection())
                 self._load_needs(loaded, work.needs(loaded))
                 changes = work.decide(loaded)
@@ -261,43 +207,43 @@ class SqliteStore:
 
     def _write(self, changes: Changes) -> None:
         """Write rows in the order of the fields of `Changes`."""
-        many = self._writer.executemany
+        many = self._execute_many
         for row_write in changes.row_writes:
             self._written_tables.write(row_write)
-        if changes.local_attribute_writes:
-            writes = [(w.process_execution_id, w.name, w.value) for w in changes.local_attribute_writes]
-            many(sql.WRITE_LOCAL_ATTRIBUTE, writes)
-        if changes.changed_processes:
-            changed = changes.changed_processes.values()
-            many(sql.CHANGE_PROCESS, [(*process_changing(p), p.process_execution_id) for p in changed])
-            many(sql.RETIRE_PROCESS, [(p.process_execution_id,) for p in changed if not p.is_current])
-        if changes.new_processes:
-            _insert_processes(self._writer, list(changes.new_processes.values()))
-        if changes.new_states:
-            many(sql.INSERT_STATE, [state_fixed(s) + state_changing(s) for s in changes.new_states.values()])
-        if changes.changed_states:
-            many(sql.CHANGE_STATE, [(*state_changing(s), *s.key) for s in changes.changed_states.values()])
+        attributes = [(w.process_execution_id, w.name, w.value) for w in changes.local_attribute_writes]
+        many(sql.WRITE_LOCAL_ATTRIBUTE, attributes)
+        changed = changes.changed_processes.values()
+        many(sql.CHANGE_PROCESS, [(*process_changing(p), p.process_execution_id) for p in changed])
+        many(sql.RETIRE_PROCESS, [(p.process_execution_id,) for p in changed if not p.is_current])
+        self._insert_processes(list(changes.new_processes.values()))
+        many(sql.INSERT_STATE, [state_fixed(s) + state_changing(s) for s in changes.new_states.values()])
+        many(sql.CHANGE_STATE, [(*state_changing(s), *key) for key, s in changes.changed_states.items()])
         self._write_messages(changes)
-        if changes.deleted_timers:
-            many(sql.DELETE_TIMER, list(changes.deleted_timers))
-        if changes.new_timers:
-            many(sql.SET_TIMER, [(*t.key, t.shard_id, t.fire_at_ms) for t in changes.new_timers.values()])
-        if changes.closed_processes:
-            closed = [(execution_id,) for execution_id in changes.closed_processes]
-            many(sql.DELETE_MESSAGES_OF_PROCESS, closed)
-            many(sql.DELETE_TIMERS_OF_PROCESS, closed)
-        if changes.user_events:
-            events = [(e.process_execution_id, e.at_ms, e.name, e.data) for e in changes.user_events]
-            many(sql.INSERT_USER_EVENT, events)
+        many(sql.SET_TIMER, [(*key, t.shard_id, t.fire_at_ms) for key, t in changes.new_timers.items()])
+        many(sql.DELETE_TIMER, list(changes.deleted_timers))
+        closed = [(execution_id,) for execution_id in changes.closed_processes]
+        many(sql.DELETE_MESSAGES_OF_PROCESS, closed)
+        many(sql.DELETE_TIMERS_OF_PROCESS, closed)
+        many(sql.INSERT_USER_EVENT, [(e.process_execution_id, e.at_ms, e.name, e.data) for e in changes.user_events])
+
+    def _execute_many(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if rows:
+            self._writer.executemany(statement, rows)
+
+    def _insert_processes(self, processes: Sequence[ProcessExecution]) -> None:
+        try:
+            self._execute_many(sql.INSERT_PROCESS, [process_fixed(p) + process_changing(p) for p in processes])
+        except sqlite3.IntegrityError as error:
+            if "is_current" in str(error):
+                raise ConcurrentStart(str(error)) from error
+            raise
 
     def _write_messages(self, changes: Changes) -> None:
-        many = self._writer.executemany
-        if changes.new_messages:
-            many(sql.INSERT_MESSAGE, [message_row(m) for m in changes.new_messages.values()])
-        if changes.claimed_messages:
-            claimed = changes.claimed_messages.values()
-            many(sql.DELETE_MESSAGE, [(m.process_execution_id, m.sequence_id) for m in claimed if m.message_id is None])
-            many(sql.REMEMBER_MESSAGE_ID, [_message_identity(m) for m in claimed if m.message_id is not None])
+        many = self._execute_many
+        claimed = changes.claimed_messages.values()
+        many(sql.INSERT_MESSAGE, [message_row(m) for m in changes.new_messages.values()])
+        many(sql.DELETE_MESSAGE, [(m.process_execution_id, m.sequence_id) for m in claimed if m.message_id is None])
+        many(sql.REMEMBER_MESSAGE_ID, [_message_identity(m) for m in claimed if m.message_id is not None])
 
     # --- reads ---
 
@@ -305,7 +251,7 @@ class SqliteStore:
         """Run `function` on the reader thread, in one snapshot."""
 
         def read() -> _T:
-            with _transaction(self._reader, "BEGIN"), self._read_tables.transaction():
+            with transaction(self._reader, "BEGIN"), self._read_tables.transaction():
                 return function(self._reader)
 
         return await self._run(self._reader_thread, read)
@@ -414,124 +360,6 @@ class SqliteStore:
                 self._unreadable.add(error.key)
                 logger.exception("unreadable row skipped", extra={"table": error.table_name, "key": error.key})
             return None
-
-
-# --- opening ---
-
-
-def _take_file(path: str) -> sqlite3.Connection:
-    """Make the database file this server's own, until the connection is closed or the process ends."""
-    lock = sqlite3.connect(path + _LOCK_SUFFIX, timeout=0, isolation_level=None, check_same_thread=False)
-    try:
-        lock.execute("BEGIN EXCLUSIVE")
-    except sqlite3.OperationalError as error:
-        lock.close()
-        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
-            raise DatabaseInUse(path) from error
-        raise
-    return lock
-
-
-class _Connection(sqlite3.Connection):
-    """A connection that counts its statements."""
-
-    statements = 0
-
-    def execute(self, *arguments: Any) -> sqlite3.Cursor:
-        self.statements += 1
-        return super().execute(*arguments)
-
-    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
-        self.statements += 1
-        return super().executemany(*arguments)
-
-
-def _connect(path: str, options: SqliteOptions) -> _Connection:
-    connection = sqlite3.connect(
-        path,
-        factory=_Connection,
-        timeout=options.busy_timeout.total_seconds(),
-        isolation_level=None,
-        check_same_thread=False,  # used on one executor thread, opened and closed on others
-        cached_statements=512,
-    )
-    try:
-        (journal_mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        if journal_mode not in ("wal", "memory"):
-            logger.warning("no write-ahead log on this file system", extra={"path": path, "mode": journal_mode})
-        connection.execute(f"PRAGMA synchronous = {options.synchronous}")
-        connection.execute(f"PRAGMA foreign_keys = {'ON' if options.foreign_keys else 'OFF'}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _prepare_schema(connection: sqlite3.Connection, *, install: bool) -> None:
-    """Check the system tables; create them when there are none and `install` says so."""
-    with _transaction(connection, "BEGIN IMMEDIATE"):
-        try:
-            _check_schema(connection)
-        except schema.SchemaMissing:
-            if not install:
-                raise
-            for statement in schema.install_statements(sqlite_dialect.dialect(), num_shards=1):
-                connection.execute(statement)
-
-
-def _check_schema(connection: sqlite3.Connection) -> None:
-    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    version = None
-    if schema.CLUSTER.name in names:
-        row = connection.execute("SELECT value FROM xdb_sys_cluster WHERE name = ?", (schema.VERSION_KEY,)).fetchone()
-        version = None if row is None else row[0]
-    schema.check(names, version)
-
-
-# --- transactions and errors ---
-
-
-@contextmanager
-def _translated_errors(what: str = "the SQLite database") -> Iterator[None]:
-    """Turn what says that the database cannot serve now into `StoreUnavailable`."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        if is_unavailable(error):
-            raise StoreUnavailable(f"{what} is not available: {error}") from error
-        raise
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
-    """Commit at the end; on any exception, of the commit too, keep nothing."""
-    with _translated_errors():
-        connection.execute(begin)
-        try:
-            yield
-            connection.execute("COMMIT")
-        except BaseException:
-            _roll_back(connection)
-            raise
-
-
-def _roll_back(connection: sqlite3.Connection) -> None:
-    """Undo the transaction, unless the error has done so already; the error itself is what the caller hears."""
-    if not connection.in_transaction:
-        return
-    try:
-        connection.execute("ROLLBACK")
-    except sqlite3.Error:
-        logger.exception("rollback failed")
-
-
-def _insert_processes(connection: sqlite3.Connection, processes: Sequence[ProcessExecution]) -> None:
-    try:
-        connection.executemany(sql.INSERT_PROCESS, [process_fixed(p) + process_changing(p) for p in processes])
-    except sqlite3.IntegrityError as error:
-        if "is_current" in str(error):
-            raise ConcurrentStart(str(error)) from error
-        raise
 
 
 # --- rows ---
