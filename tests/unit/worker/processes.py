@@ -21,7 +21,7 @@ from xdb_sdk import (
     process,
     rpc,
 )
-from xdb_sdk.protocol import CallContext, ExecuteCall, RpcCall, WaitUntilCall
+from xdb_sdk.protocol import CallContext, ExecuteCall, LoadedData, RpcCall, WaitUntilCall
 
 PROCESS_TYPE = "Workshop"
 EXECUTION_ID = "0190a5c0-0000-7000-8000-000000000001"
@@ -133,11 +133,14 @@ def context(**changes: Any) -> CallContext:
         "first_attempt_at_ms": 1_767_225_600_000,
         "timeout_ms": 30_000,
     }
-    return CallContext(**(values | changes))
+    return CallContext(**(values | {"loaded": NOTHING_SET} | changes))
 
 
 NOTHING_SET = LoadedData(asked_local_attributes=("note",))
 """What a server sends that was asked for the note, which has no value yet."""
+
+
+FRAGILE = LoadedData(local_attributes={"note": "fragile"}, asked_local_attributes=("note",))
 
 
 def execute_call(state_id: str, input: Any = None, **changes: Any) -> ExecuteCall:
@@ -148,7 +151,7 @@ def execute_call(state_id: str, input: Any = None, **changes: Any) -> ExecuteCal
         "input": input,
         "loaded": NOTHING_SET,
     }
-    return ExecuteCall(**(values | changes))
+    return ExecuteCall(**(values | {"loaded": NOTHING_SET} | changes))
 
 
 def wait_until_call(state_id: str, input: Any = None, **changes: Any) -> WaitUntilCall:
@@ -159,7 +162,7 @@ def wait_until_call(state_id: str, input: Any = None, **changes: Any) -> WaitUnt
         "input": input,
         "loaded": NOTHING_SET,
     }
-    return WaitUntilCall(**(values | changes))
+    return WaitUntilCall(**(values | {"loaded": NOTHING_SET} | changes))
 
 
 def rpc_call(rpc_name: str, input: Any = None, **changes: Any) -> RpcCall:
@@ -170,7 +173,7 @@ def rpc_call(rpc_name: str, input: Any = None, **changes: Any) -> RpcCall:
         "input": input,
         "loaded": NOTHING_SET,
     }
-    return RpcCall(**(values | changes))
+    return RpcCall(**(values | {"loaded": NOTHING_SET} | changes))
 
 
 class Restock(AsyncState[int]):

@@ -46,9 +46,7 @@ LINES = [
     WaitUntilLine(call_id=4, body=wait_until_call("Trade", "apple")),
     RpcLine(
         call_id=5,
-        body=rpc_call(
-            "read_note", loaded=LoadedData(local_attributes={"note": "fragile"}, asked_local_attributes=("note",))
-        ),
+        body=rpc_call("read_note", loaded=FRAGILE),
     ),
     RpcLine(call_id=6, body=rpc_call("count_orders", queue_sizes={"orders": 4})),
 ]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.worker.processes import (
+    FRAGILE,
     Workshop,
     context,
     execute_call,
@@ -146,9 +147,7 @@ async def test_state_without_wait_until_waits_for_nothing() -> None:
 
 
 async def test_rpc_reads_attributes_and_returns_its_value() -> None:
-    call = rpc_call(
-        "read_note", loaded=LoadedData(local_attributes={"note": "fragile"}, asked_local_attributes=("note",))
-    )
+    call = rpc_call("read_note", loaded=FRAGILE)
 
     assert await service_of().handle_rpc(call) == RpcAnswer(output="fragile")
 
