@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.worker.asgi import request
-from tests.unit.worker.processes import Workshop, execute_call, registry_of, rpc_call, wait_until_call
+from tests.unit.worker.processes import FRAGILE, Workshop, execute_call, registry_of, rpc_call, wait_until_call
 from xdb_sdk import Worker
 from xdb_sdk.protocol import (
     WORKER_BATCH_PATH,
