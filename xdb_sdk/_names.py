@@ -26,9 +26,7 @@ def check_name(name: str, what: str) -> str:
     except UnicodeEncodeError:
         raise InvalidArgumentError(f"{what} {name!r} has half a surrogate pair, which is no text") from None
     if size_bytes > MAX_ID_BYTES:
-        raise InvalidArgumentError(
-            f"{what} {name[:40]!r}... is {size_bytes} bytes long; at most {MAX_ID_BYTES} are possible"
-        )
+        raise InvalidArgumentError(f"{what} is {size_bytes} bytes long; at most {MAX_ID_BYTES} are possible")
     return name
 
 

@@ -7,29 +7,6 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from xdb_sdk._errors import InvalidArgumentError
-from xdb_sdk.protocol import MAX_ID_BYTES
-
-
-def check_name(name: str, what: str) -> str:
-    """Return an id or a name that every database can store; `what` says which one, for the message."""
-    if not isinstance(name, str):
-        raise InvalidArgumentError(f"{what} is a {type(name).__name__}; it must be a string")
-    if not name:
-        raise InvalidArgumentError(f"{what} is empty; give at least one character")
-    if "\0" in name:
-        raise InvalidArgumentError(f"{what} {name!r} has a NUL character, which databases cannot store")
-    try:
-        size_bytes = len(name.encode())
-    except UnicodeEncodeError:
-        raise InvalidArgumentError(f"{what} {name!r} has half a surrogate pair, which is no text") from None
-    if size_bytes > MAX_ID_BYTES:
-        raise InvalidArgumentError(f"{what} is {size_bytes} bytes long; at most {MAX_ID_BYTES} are possible")
-    return name
-
-
-def check_optional_name(name: str | None, what: str) -> str | None:
-    """Return None, or a name that `check_name` accepts."""
-    return None if name is None else check_name(name, what)
 
 
 def epoch_milliseconds(at: datetime | None, what: str) -> int | None:

@@ -16,9 +16,10 @@ from xdb_sdk._errors import (
     ProcessTerminated,
     ProcessTimeout,
 )
+from xdb_sdk._names import check_name, check_optional_name
 from xdb_sdk._options import ProcessStartOptions
 from xdb_sdk._schema import InternalQueue, key_name
-from xdb_sdk.client._checks import check_name, check_optional_name, epoch_milliseconds, refusing_invalid
+from xdb_sdk.client._checks import epoch_milliseconds, refusing_invalid
 from xdb_sdk.client._exchange import Call, Exchange, Pause, Plan
 from xdb_sdk.client._options import ClientOptions
 from xdb_sdk.client._results import (

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from xdb_sdk._encoding import ObjectEncoder
 from xdb_sdk._errors import InvalidArgumentError
-from xdb_sdk.client._checks import check_name
+from xdb_sdk._names import check_name
 from xdb_sdk.client._urls import base_url
 from xdb_sdk.protocol import DEFAULT_NAMESPACE
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from xdb_sdk._definition import ProcessDefinition
 from xdb_sdk._errors import InvalidArgumentError, NotRegisteredError
+from xdb_sdk._names import check_name, check_optional_name
 from xdb_sdk._options import ProcessStartOptions, StateReference
 from xdb_sdk._process import ObjectProcess
 from xdb_sdk._registry import Registry
 from xdb_sdk._schema import DataAttribute, key_name
-from xdb_sdk.client._checks import check_name, check_optional_name
 from xdb_sdk.client._exchange import Plan
 from xdb_sdk.client._operations import Operations, ProcessRef, QueueMessage
 from xdb_sdk.protocol import (
