@@ -134,6 +134,8 @@ class UserTables:
         assignments = ", ".join(f"{quote(name)} = ?" for name in names)
         statement = f"UPDATE {quote(table.name)} SET {assignments} WHERE {condition}"
         changed = self._connection.execute(statement, (*values, *key)).rowcount
+        if changed > 1:
+            raise _Refused("OTHER", f"the key names {changed} rows of {table.name!r}; it must be unique")
         return changed > 0 or (table.is_view and self._exists(table, condition, key))
 
     def _exists(self, table: UserTable, condition: str, key: Sequence[SqliteValue]) -> bool:

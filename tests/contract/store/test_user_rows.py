@@ -289,6 +289,16 @@ async def test_a_deleted_row_is_inserted_by_the_next_write(database: Database, u
     assert await read(users, ADA, "name") == {"name": "Ada again"}
 
 
+async def test_a_key_that_names_several_rows_is_refused(database: Database) -> None:
+    await database.run("CREATE TABLE loose (id INTEGER, name TEXT)")
+    await database.run("INSERT INTO loose VALUES (1, 'a'), (1, 'b')")
+
+    with pytest.raises(RowWriteFailed, match="names 2 rows of 'loose'"):
+        await write_row(database.store, row_key("loose", 1), name="c")
+
+    assert await database.run("SELECT name FROM loose ORDER BY name") == [("a",), ("b",)]
+
+
 async def test_binary_keys_name_rows(database: Database) -> None:
     await database.run("CREATE TABLE blobs (id VARBINARY(8) PRIMARY KEY, name TEXT)")
     row = row_key("blobs", {"$bytes": "AAH/"})

@@ -15,9 +15,21 @@ import pytest
 
 from server_stub.core.changes import Changes
 from server_stub.core.model import ProcessKey, RowRead
-from server_stub.core.ports import StoreUnavailable
+from server_stub.core.ports import Needs, StoreUnavailable
+from server_stub.storage.codec import UnreadableRow
 from server_stub.storage.sqlite import MEMORY, DatabaseInUse, SqliteOptions, SqliteStore, Synchronous, database_path
-from tests.contract.store.works import NAMESPACE, created, load, load_one, process, row_key, state, timer, write
+from tests.contract.store.works import (
+    NAMESPACE,
+    created,
+    load,
+    load_one,
+    message,
+    process,
+    row_key,
+    state,
+    timer,
+    write,
+)
 from xdb_sdk.protocol import ListRequest
 
 IMPATIENT = SqliteOptions(busy_timeout=timedelta(milliseconds=50))
@@ -244,6 +256,19 @@ async def test_an_unreadable_row_wedges_no_scan_and_is_logged_once(
 
     assert [[call.key.state.process_execution_id for call in scan] for scan in scans] == [["e-1", "e-3"]] * 3
     assert [record.message for record in caplog.records] == ["unreadable row skipped"]
+
+
+async def test_an_unreadable_row_stops_its_own_execution_only(store: SqliteStore) -> None:
+    await write(store, created(process("e-1"), process("e-2"), message(1, message_id="m")))
+    await store.run_sql("UPDATE xdb_sys_process_execution SET state_counters = '?' WHERE process_execution_id = 'e-2'")
+    await store.run_sql("UPDATE xdb_sys_internal_queue SET payload = '?'")
+
+    with pytest.raises(UnreadableRow, match="row e-2 of xdb_sys_process_execution cannot be read"):
+        await load(store, "e-1", "e-2")
+    with pytest.raises(UnreadableRow, match=r"row \('e-1', 1\) of xdb_sys_internal_queue"):
+        await load(store, "e-1", needs=Needs(messages={("e-1", "q"): 1}))
+
+    assert list((await load(store, "e-1")).executions) == ["e-1"]
 
 
 async def test_an_unreadable_process_is_left_out_of_a_list(store: SqliteStore) -> None:
