@@ -33,8 +33,6 @@ class Persistence(Injected):
     Args:
         definition: The process.
         loaded: What the server read.
-        read: What the loading policy of the method asks for; tells an attribute that was never set from one that
-            was not loaded.
         where: The method, for messages.
         state_locals: What wait_until left for execute; None in an RPC, which has no state.
         read_only: Refuse every write.
@@ -47,16 +45,15 @@ class Persistence(Injected):
         definition: ProcessDefinition,
         loaded: LoadedData,
         *,
-        read: ReadRequest,
         where: str,
         state_locals: Mapping[str, Json] | None = None,
         read_only: bool = False,
     ) -> None:
         self._definition = definition
-        self._read = read
+        self._loaded = loaded
         self._where = where
         self._read_only = read_only
-        self._columns: dict[str, ColumnValue] = _columns_of(definition, loaded, read)
+        self._columns: dict[str, ColumnValue] = _columns_of(definition, loaded)
         self._local: dict[str, Json] = dict(loaded.local_attributes)
         self._state_locals = None if state_locals is None else dict(state_locals)
         self._written_columns: dict[str, ColumnValue] = {}
@@ -108,7 +105,8 @@ class Persistence(Injected):
         return attribute, name, self._local.get(name)
 
     def _is_local_loaded(self, name: str) -> bool:
-        return name in self._read.local_attributes or name.startswith(self._read.local_attribute_prefixes)
+        asked = self._loaded
+        return name in asked.asked_local_attributes or name.startswith(asked.asked_local_attribute_prefixes)
 
     @overload
     def set_data_attribute(self, key: DataAttribute[T], value: T) -> None: ...
@@ -201,17 +199,15 @@ class Persistence(Injected):
         )
 
 
-def _columns_of(definition: ProcessDefinition, loaded: LoadedData, read: ReadRequest) -> dict[str, ColumnValue]:
-    """Columns of the mapped row; without a row, every column that was asked for is unset."""
-    if definition.table is None:
-        return {}
-    columns: dict[str, ColumnValue] = {}
-    for table in loaded.tables:
-        if table.table_name == definition.table.table_name:
-            if not table.exists:
-                columns.update(dict.fromkeys(column for t in read.tables for column in t.columns))
-            columns.update(table.columns)
-    return columns
+def _columns_of(definition: ProcessDefinition, loaded: LoadedData) -> dict[str, ColumnValue]:
+    """Columns of the mapped row that were loaded, all null if there is no row."""
+    table_name = definition.table.table_name if definition.table else None
+    return {
+        column: value
+        for table in loaded.tables
+        if table.table_name == table_name
+        for column, value in table.columns.items()
+    }
 
 
 def missing_read(read: ReadRequest, loaded: LoadedData) -> ReadRequest | None:
@@ -226,12 +222,10 @@ def missing_read(read: ReadRequest, loaded: LoadedData) -> ReadRequest | None:
     Returns:
         `read` for an answer with status 406, or None if everything is there.
     """
-    found = {table.table_name: table for table in loaded.tables}
-    for table in read.tables:
-        row = found.get(table.table_name)
-        if row is None or (row.exists and not set(table.columns) <= set(row.columns)):
-            return read
-    is_asked = set(read.local_attributes) <= set(loaded.asked_local_attributes) and set(
-        read.local_attribute_prefixes
-    ) <= set(loaded.asked_local_attribute_prefixes)
-    return None if is_asked else read
+    columns = {(table.table_name, column) for table in loaded.tables for column in table.columns}
+    is_loaded = (
+        columns.issuperset((table.table_name, column) for table in read.tables for column in table.columns)
+        and set(loaded.asked_local_attributes).issuperset(read.local_attributes)
+        and set(loaded.asked_local_attribute_prefixes).issuperset(read.local_attribute_prefixes)
+    )
+    return None if is_loaded else read

@@ -92,7 +92,6 @@ class Invocation(ABC, Generic[CallT, AnswerT_co]):
                 self._persistence = Persistence(
                     self.process,
                     self.call.loaded,
-                    read=self.read,
                     where=self.where,
                     state_locals=self._state_locals(),
                     read_only=self.read_only,

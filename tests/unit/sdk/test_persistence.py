@@ -59,10 +59,9 @@ class Local(ObjectProcess):
 MAPPED, LOCAL = definition_of(Mapped), definition_of(Local)
 
 
-def mapped(policy: PersistenceLoadingPolicy | None = None, *, exists: bool = True, **columns: Any) -> Persistence:
-    read = (policy or PersistenceLoadingPolicy.all()).to_wire(MAPPED)
-    table = LoadedTable(table_name="people", exists=exists, columns=columns)
-    return Persistence(MAPPED, LoadedData(tables=(table,)), read=read, where="Step.execute")
+def mapped(**columns: Any) -> Persistence:
+    table = LoadedTable(table_name="people", columns=columns)
+    return Persistence(MAPPED, LoadedData(tables=(table,)), where="Step.execute")
 
 
 def local(
@@ -72,10 +71,15 @@ def local(
     state_locals: Mapping[str, Json] | None = None,
     read_only: bool = False,
 ) -> Persistence:
+    read = (policy or PersistenceLoadingPolicy.all()).to_wire(LOCAL)
+    loaded = LoadedData(
+        local_attributes=values or {},
+        asked_local_attributes=read.local_attributes,
+        asked_local_attribute_prefixes=read.local_attribute_prefixes,
+    )
     return Persistence(
         LOCAL,
-        LoadedData(local_attributes=values or {}),
-        read=(policy or PersistenceLoadingPolicy.all()).to_wire(LOCAL),
+        loaded,
         where="Local.call",
         state_locals=state_locals,
         read_only=read_only,
@@ -103,7 +107,8 @@ def test_null_reads_as_none_whatever_the_type_and_none_is_written_as_null() -> N
 
 
 def test_a_deleted_row_reads_as_none_and_can_be_written() -> None:
-    persistence = mapped(exists=False)
+    table = LoadedTable(table_name="people", exists=False, columns={"full_name": None})
+    persistence = Persistence(MAPPED, LoadedData(tables=(table,)), where="Step.execute")
 
     assert persistence.get_data_attribute(Mapped.name) is None
     persistence.set_data_attribute(Mapped.name, "Ann")
@@ -125,7 +130,7 @@ def test_a_call_reads_its_own_writes_and_sends_only_them() -> None:
 
 
 def test_an_attribute_that_was_not_loaded_is_an_error_until_it_is_written() -> None:
-    persistence = mapped(PersistenceLoadingPolicy.partial(["name"]), full_name="Ann")
+    persistence = mapped(full_name="Ann")
 
     for read in (persistence.get_data_attribute, persistence.has_data_attribute):
         with pytest.raises(AttributeNotLoadedError, match=r"'age' is not loaded in Step\.execute") as caught:
@@ -263,20 +268,25 @@ READ = ReadRequest(tables=(TableRead(table_name="people", columns=("full_name", 
 
 
 @pytest.mark.parametrize(
-    ("loaded", "is_missing"),
+    ("columns", "is_missing"),
     [
-        (
-            LoadedData(tables=(LoadedTable(table_name="people", columns={"full_name": "A", "age": 1, "more": 2}),)),
-            False,
-        ),
-        (LoadedData(tables=(LoadedTable(table_name="people", columns={"full_name": "A"}),)), True),
-        (LoadedData(tables=(LoadedTable(table_name="people", exists=False, columns={}),)), False),
-        (LoadedData(), True),
+        ({"full_name": "A", "age": 1, "more": 2}, False),
+        ({"full_name": None, "age": None}, False),
+        ({"full_name": "A"}, True),
+        ({}, True),
     ],
-    ids=["all there", "a column is missing", "no row", "no table"],
+    ids=["all there", "no row", "one is missing", "none"],
 )
-def test_columns_that_an_older_definition_did_not_ask_for_are_missing(loaded: LoadedData, is_missing: bool) -> None:
+def test_columns_that_an_older_definition_did_not_ask_for_are_missing(
+    columns: dict[str, Any], is_missing: bool
+) -> None:
+    loaded = LoadedData(tables=(LoadedTable(table_name="people", columns=columns),))
+
     assert missing_read(READ, loaded) == (READ if is_missing else None)
+
+
+def test_a_table_that_an_older_definition_did_not_map_is_missing() -> None:
+    assert missing_read(READ, LoadedData()) is READ
 
 
 def test_unset_local_attribute_that_was_asked_for_is_not_missing() -> None:
