@@ -9,7 +9,7 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Protocol, Self
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server_stub.api.app import ServiceApi
 from server_stub.api.limits import ApiLimits
@@ -226,7 +226,7 @@ class _Application:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def create_app(settings: ServerSettings | None = None) -> _Application:
+def create_app(settings: ServerSettings | None = None) -> ASGIApp:
     """Make the server as an ASGI application for another ASGI server than that of `xdb server`.
 
     Such a server ends waiting clients only once they have been answered: give it a short graceful shutdown.

@@ -167,7 +167,7 @@ class Batch:
 def _line_refusal(error: ValidationError) -> ServiceError:
     problem = error.errors(include_url=False, include_input=False)[0]
     if problem["type"] == "union_tag_invalid":
-        return unknown_operation(str(problem["ctx"]["tag"]))
+        return unknown_operation(str(problem.get("ctx", {}).get("tag")))
     return invalid_fields(error, skip=1)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import logging.config
 import time
 from typing import Any
 
@@ -34,9 +35,18 @@ def _text(value: Any) -> str:
 
 
 def set_up_logging(level: str) -> None:
-    """Log to standard error from `level` on; the frameworks below only from WARNING on."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(FactFormatter())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
-    for name in ("uvicorn", "asyncio", "httpx", "httpcore", "aiohttp"):
-        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level)))
+    """Log as `logging_config` says."""
+    logging.config.dictConfig(logging_config(level))
+
+
+def logging_config(level: str) -> dict[str, Any]:
+    """Describe, for `logging.config`, a log on standard error from `level` on, and of frameworks from WARNING on."""
+    quiet = max(logging.WARNING, logging.getLevelName(level))
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"facts": {"()": FactFormatter}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "facts"}},
+        "root": {"level": level, "handlers": ["stderr"]},
+        "loggers": {name: {"level": quiet} for name in ("uvicorn", "asyncio", "httpx", "httpcore", "aiohttp")},
+    }

@@ -1,11 +1,17 @@
 """`xdb worker`."""
 
+import math
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import click
 
-WORKER_VARIABLES = frozenset({"XDB_WORKER_HOST", "XDB_WORKER_PORT", "XDB_WORKER_LOG_LEVEL"})
+from server_stub.cli._client import Duration
+
+WORKER_VARIABLES = frozenset(
+    {"XDB_WORKER_HOST", "XDB_WORKER_PORT", "XDB_WORKER_LOG_LEVEL", "XDB_WORKER_SHUTDOWN_GRACE"}
+)
 
 
 @click.command()
@@ -36,8 +42,17 @@ WORKER_VARIABLES = frozenset({"XDB_WORKER_HOST", "XDB_WORKER_PORT", "XDB_WORKER_
     show_default=True,
     help="What is logged.",
 )
+@click.option(
+    "--shutdown-grace",
+    type=Duration(),
+    default="30s",
+    envvar="XDB_WORKER_SHUTDOWN_GRACE",
+    show_envvar=True,
+    show_default=True,
+    help="How long running calls may go on after a stop signal.",
+)
 @click.option("--reload", is_flag=True, help="Start again whenever a source file changes; for development.")
-def worker(app: str, host: str, port: int, log_level: str, reload: bool) -> None:
+def worker(app: str, host: str, port: int, log_level: str, shutdown_grace: timedelta, reload: bool) -> None:
     """Run the worker APP of MODULE, such as `myapp.worker:app`, until it is stopped.
 
     It is the ASGI application that `xdb_sdk.Worker(registry)` makes, and runs under any ASGI server; this is uvicorn
@@ -46,15 +61,24 @@ def worker(app: str, host: str, port: int, log_level: str, reload: bool) -> None
     import uvicorn
     from uvicorn.importer import ImportFromStringError, import_from_string
 
-    from server_stub.cli._logging import set_up_logging
+    from server_stub.cli._logging import logging_config
 
-    set_up_logging(log_level.upper())
-    sys.path.insert(0, str(Path.cwd()))
+    directory = str(Path.cwd())
+    sys.path.insert(0, directory)
     try:
         import_from_string(app)
     except ImportFromStringError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"xdb worker {app} on http://{f'[{host}]' if ':' in host else host}:{port} (Ctrl+C stops it)")
     uvicorn.run(
-        app, host=host, port=port, reload=reload, access_log=False, log_config=None, server_header=False, ws="none"
+        app,
+        host=host,
+        port=port,
+        reload=reload,
+        app_dir=directory,
+        access_log=False,
+        log_config=logging_config(log_level.upper()),
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=math.ceil(shutdown_grace.total_seconds()),
     )
