@@ -78,9 +78,11 @@ class Engine(Protocol):
 
     async def woken_at_s(self, process_id: str) -> float:
         """Wait until the sleeping execution has completed, and say when its first user code after the sleep ran."""
+        ...
 
     async def usage(self) -> Usage:
         """Tell what the engine has used since it was started."""
+        ...
 
 
 class _Watch:

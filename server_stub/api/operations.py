@@ -36,39 +36,51 @@ class ServiceOperations(Protocol):
 
     async def start(self, request: StartRequest) -> StartAnswer:
         """Start a process execution."""
+        ...
 
     async def stop(self, request: StopRequest) -> StopAnswer:
         """Close a running execution."""
+        ...
 
     async def describe(self, request: DescribeRequest) -> DescribeAnswer:
         """Tell everything about an execution."""
+        ...
 
     async def list_processes(self, request: ListRequest) -> ListAnswer:
         """List executions, newest first."""
+        ...
 
     async def publish(self, request: PublishRequest) -> PublishAnswer:
         """Append messages to internal queues."""
+        ...
 
     async def rpc(self, request: RpcRequest) -> RpcServiceAnswer:
         """Call an RPC of the process."""
+        ...
 
     async def wait_for_completion(self, request: WaitForCompletionRequest) -> WaitForCompletionAnswer:
         """Wait until an execution closes."""
+        ...
 
     async def wait_for_state_completion(self, request: WaitForStateRequest) -> WaitForStateAnswer:
         """Wait until a state execution ends."""
+        ...
 
     async def get_attributes(self, request: GetAttributesRequest) -> GetAttributesAnswer:
         """Read attributes from outside."""
+        ...
 
     async def set_attributes(self, request: SetAttributesRequest) -> DoneAnswer:
         """Write attributes from outside."""
+        ...
 
     async def skip_timer(self, request: SkipTimerRequest) -> DoneAnswer:
         """Complete a timer command now."""
+        ...
 
     async def update_config(self, request: UpdateConfigRequest) -> DoneAnswer:
         """Change the worker URL or the timeout of a running execution."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

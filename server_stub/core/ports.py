@@ -62,12 +62,15 @@ class Work(Protocol):
 
     def selection(self) -> Selection:
         """Say which executions to lock and load."""
+        ...
 
     def needs(self, loaded: Loaded) -> Needs:
         """Say what else to load, having seen the executions and their open states."""
+        ...
 
     def decide(self, loaded: Loaded) -> Changes:
         """Apply the commands and say what to write. Called at most once for each try of the transaction."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,7 @@ class Store(Protocol):
     @property
     def counters(self) -> StoreCounters:
         """What it has done so far."""
+        ...
 
     async def transact(self, work: Work) -> Changes:
         """Run `work` in one transaction under the locks of its executions, and return what was committed.
@@ -144,6 +148,7 @@ class Store(Protocol):
             ConcurrentStart: The unique index over current executions refused the commit; repeat.
             StoreUnavailable: The database cannot be reached or is busy; nothing was kept.
         """
+        ...
 
     async def read_for_calls(
         self, rows: Sequence[RowRead], local_attributes: Sequence[LocalAttributeRead]
@@ -153,29 +158,37 @@ class Store(Protocol):
         Raises:
             RowReadFailed: One of the reads was refused; read one by one to find which.
         """
+        ...
 
     async def find_due_calls(self, before_ms: int, *, limit: int, after: tuple[int, CallKey] | None) -> list[Call]:
         """Give calls with `due_at_ms` before the instant, earliest first, from a place in that order on."""
+        ...
 
     async def find_due_timers(self, before_ms: int, *, limit: int, after: Timer | None) -> list[Timer]:
         """Give timers that fire before the instant, earliest first, from a place in that order on."""
+        ...
 
     async def find_process(self, key: ProcessKey, process_execution_id: str | None) -> ProcessExecution | None:
         """Give the execution with that id, or the current one; None when there is none under that process id."""
+        ...
 
     async def find_states(self, process_execution_id: str, *, include_closed: bool) -> list[StateExecution]:
         """Give the state executions of an execution in order of creation."""
+        ...
 
     async def find_state(
         self, process_execution_id: str, state_id: str, *, number: int | None, wait_for_key: str | None
     ) -> StateExecution | None:
         """Give a state execution by number, or the first with the key."""
+        ...
 
     async def count_messages(self, process_execution_id: str) -> dict[str, int]:
         """Count unclaimed messages by queue."""
+        ...
 
     async def list_processes(self, request: ListRequest, after: tuple[int, str] | None) -> list[ProcessExecution]:
         """Give up to `page_size + 1` executions, newest (start, id) first, from below `after` on (semantics 6.6)."""
+        ...
 
     async def table_columns(self, table_name: str) -> TableColumns:
         """Reflect a user's table; cached.
@@ -183,6 +196,7 @@ class Store(Protocol):
         Raises:
             UnknownUserTable: There is no such table.
         """
+        ...
 
     async def close(self) -> None:
         """Finish the transaction in progress and release the database."""

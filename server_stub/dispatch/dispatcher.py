@@ -36,6 +36,7 @@ class StateSink(Protocol):
 
     def submit(self, call: Call, outcome: StateOutcome) -> asyncio.Future[Verdict]:
         """Have the outcome applied; the future tells what was made of it once that is committed."""
+        ...
 
 
 class DispatcherClosed(Exception):

@@ -15,10 +15,12 @@ class WorkerResponse(Protocol):
     @property
     def status(self) -> int:
         """The HTTP status; redirects are not followed."""
+        ...
 
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers, looked up in any case or in lower case."""
+        ...
 
     def chunks(self) -> AsyncIterator[bytes]:
         """Give the body in pieces as they arrive, without holding more than a bounded buffer.
@@ -26,6 +28,7 @@ class WorkerResponse(Protocol):
         Raises:
             WorkerConnectionError: The connection broke.
         """
+        ...
 
 
 class WorkerTransport(Protocol):
@@ -40,3 +43,4 @@ class WorkerTransport(Protocol):
             WorkerConnectionError: The worker cannot be reached.
             TimeoutError: The exchange takes longer than `timeout_s`.
         """
+        ...

@@ -14,9 +14,11 @@ class Database(Protocol):
     @property
     def store(self) -> Store:
         """The store under test."""
+        ...
 
     async def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run SQL as the application does, in a transaction of its own."""
+        ...
 
     async def close(self) -> None:
         """Close the store."""
