@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from server_stub.core.changes import Changes
 from server_stub.core.model import ProcessExecution, ProcessKey
@@ -32,6 +32,10 @@ class Subscription:
         self._news.clear()
 
 
+_Index: TypeAlias = dict[KeyT, dict[Subscription, None]]
+"""Subscriptions by what they are to, in the order they were made: a dict is the ordered set."""
+
+
 class Waiters:
     """Wakes the long polls of this server that a commit concerns.
 
@@ -40,8 +44,8 @@ class Waiters:
     """
 
     def __init__(self) -> None:
-        self._by_process: dict[ProcessKey, set[Subscription]] = {}
-        self._by_execution: dict[str, set[Subscription]] = {}
+        self._by_process: _Index[ProcessKey] = {}
+        self._by_execution: _Index[str] = {}
         self.is_stopping = False
 
     @contextmanager
@@ -79,12 +83,12 @@ class Waiters:
 
 
 @contextmanager
-def _subscribed(index: dict[KeyT, set[Subscription]], key: KeyT) -> Iterator[Subscription]:
+def _subscribed(index: "_Index[KeyT]", key: KeyT) -> Iterator[Subscription]:
     subscription = Subscription()
-    index.setdefault(key, set()).add(subscription)
+    index.setdefault(key, {})[subscription] = None
     try:
         yield subscription
     finally:
-        index[key].discard(subscription)
+        del index[key][subscription]
         if not index[key]:
             del index[key]
