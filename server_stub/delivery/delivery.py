@@ -78,6 +78,7 @@ class Delivery:
         self._plan = Plan()
         self._fired_at_s: dict[TimerKey, float] = {}
         """Timers that were fired and whose rows are not known to be gone."""
+        self._is_closed = False
         self._is_scanning = False
         self._changed_during_scan: set[Hashable] = set()
         """States, timers and executions that commits have dealt with since the scan began."""
@@ -92,7 +93,8 @@ class Delivery:
         self._task = asyncio.create_task(self.run(), name="xdb-delivery")
 
     async def close(self) -> None:
-        """Hand over nothing more."""
+        """Hand over nothing more, whatever is committed."""
+        self._is_closed = True
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -122,7 +124,7 @@ class Delivery:
 
     def committed(self, changes: Changes) -> None:
         """Take note of a commit; called in the event loop right after it."""
-        if not self._options.notify:
+        if not self._options.notify or self._is_closed:
             return
         self._drop_outdated(changes)
         self._hand_over(changes.due_calls, changes.new_timers.values())

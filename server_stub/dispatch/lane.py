@@ -39,7 +39,7 @@ class Lane:
     """The calls for one worker.
 
     Everything handed over in one turn of the event loop is sent together. State calls wait in order while the worker is
-    at its limit or has asked for a pause; RPCs, whose callers wait, pass them.
+    at its limit or says that it is busy; RPCs, whose callers wait, pass them.
     """
 
     def __init__(self, url: str, around: Surroundings) -> None:
@@ -52,7 +52,9 @@ class Lane:
         self._in_flight: set[Job] = set()
         self._flush_handle: asyncio.Handle | None = None
         self._resume_handle: asyncio.TimerHandle | None = None
-        self._paused_until_s = 0.0
+        self._busy_until_s = 0.0
+        self._accepted = 0
+        """How many calls the worker had taken on when it last refused one; no more than that until `_busy_until_s`."""
         self._busy_rounds = 0
         self._single_until_s = 0.0
         """Until when the worker is taken to lack the batch endpoint."""
@@ -101,11 +103,11 @@ class Lane:
     def _take(self) -> Iterator[Job]:
         """Take what may be sent now."""
         yield from _drain(self._rpcs, len(self._rpcs))
-        now_s = asyncio.get_running_loop().time()
-        if now_s < self._paused_until_s:
+        limit = self._around.options.max_calls_in_flight
+        if asyncio.get_running_loop().time() < self._busy_until_s:
             self._resume_later()
-            return
-        room = self._around.options.max_calls_in_flight - len(self._in_flight)
+            limit = min(limit, self._accepted)
+        room = limit - len(self._in_flight)
         for queue in (self._returned, self._waiting):
             while queue and room > 0:
                 job = queue.popleft()
@@ -114,7 +116,7 @@ class Lane:
 
     def _resume_later(self) -> None:
         if self._resume_handle is None:
-            self._resume_handle = asyncio.get_running_loop().call_at(self._paused_until_s, self._resume)
+            self._resume_handle = asyncio.get_running_loop().call_at(self._busy_until_s, self._resume)
 
     def _resume(self) -> None:
         self._resume_handle = None
@@ -187,7 +189,7 @@ class Lane:
         if isinstance(reply, Busy) and job.is_rpc:
             reply = reply.failure
         if isinstance(reply, Busy):
-            self._pause(reply.retry_after_s)
+            self._hold_back(reply.retry_after_s)
         elif not isinstance(reply, Spoiled):
             self._busy_rounds = 0
         if not job.is_dropped:
@@ -208,14 +210,16 @@ class Lane:
         job.is_sent = False
         self._around.counters.in_flight -= 1
 
-    def _pause(self, retry_after_s: float) -> None:
+    def _hold_back(self, retry_after_s: float) -> None:
+        """Give the worker no more than it has for a while. What it finishes meanwhile is replaced."""
         options = self._around.options
         now_s = asyncio.get_running_loop().time()
-        if now_s >= self._paused_until_s:
+        self._accepted = len(self._in_flight)
+        if now_s >= self._busy_until_s:
             self._busy_rounds += 1
         backoff_s = options.initial_busy_wait.total_seconds() * 2 ** min(self._busy_rounds - 1, 20)
         wait_s = min(max(backoff_s, retry_after_s), options.max_busy_wait.total_seconds())
-        self._paused_until_s = max(self._paused_until_s, now_s + wait_s)
+        self._busy_until_s = max(self._busy_until_s, now_s + wait_s)
 
     async def _read(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Give every call the attributes it asks for; return the calls that got them."""

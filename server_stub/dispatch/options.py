@@ -21,7 +21,8 @@ class DispatchOptions:
         max_lock_conflicts: How often a call is repeated because its read set changed, before that is a failure.
         max_revise_rounds: How often a worker may ask for another read within one attempt (status 406).
         batch_probe_interval: How long a worker without the batch endpoint is called singly before it is asked again.
-        initial_busy_wait: The first wait after a worker said 429 or 503 with Retry-After; doubled each time.
+        initial_busy_wait: How long a worker that said 429 or 503 with Retry-After is given no more than it has, at
+            least; doubled each time.
         max_busy_wait: The longest such wait; a worker cannot ask for more.
         worker_headers: Sent with every request to a worker.
     """

@@ -363,10 +363,13 @@ async def test_timers_in_memory_fire_while_the_database_cannot_be_searched() -> 
 
 async def test_nothing_is_handed_over_after_close() -> None:
     async with delivering() as world:
-        world.commit_timers(make_timer(5_000))
+        world.commit_timers(make_timer(5_000, 1))
+    world.commit_timers(make_timer(5_000, 2))
+    world.commit_calls(make_call(3))
     await asyncio.sleep(100)
 
     assert world.fired == []
+    assert world.dispatched == []
 
 
 def test_window_that_is_not_longer_than_the_scan_interval_is_refused() -> None:

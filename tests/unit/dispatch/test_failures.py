@@ -294,6 +294,42 @@ async def test_busy_worker_is_left_alone_for_a_while_and_no_attempt_is_used() ->
     assert tries == pytest.approx([0, 0.3, 0.6, 1.0, 1.8])
 
 
+async def test_worker_that_is_full_is_kept_full() -> None:
+    running = 0
+
+    async def handler(body: Json) -> Json:
+        nonlocal running
+        if running == 5:
+            return Answer(429, {"detail": "full"}, retry_after_s=1)
+        running += 1
+        await asyncio.sleep(0.1)
+        running -= 1
+        return DONE
+
+    async with dispatching(handler) as world:
+        world.dispatcher.dispatch(make_call(number) for number in range(20))
+        outcomes = await world.sink.wait_for(20)
+
+    assert all(isinstance(outcome, StateAnswered) for outcome in outcomes)
+    assert world.sink.at_s[-1] == pytest.approx(0.4)
+
+
+async def test_slow_call_does_not_keep_a_worker_that_was_busy_from_others() -> None:
+    async def handler(body: Json) -> Json:
+        now_s = asyncio.get_running_loop().time()
+        if body["context"]["processId"] == "p-0":
+            await asyncio.sleep(25)
+        elif now_s < 1:
+            return Answer(503, None, retry_after_s=1)
+        return DONE
+
+    async with dispatching(handler) as world:
+        world.dispatcher.dispatch(make_call(number) for number in range(10))
+        await world.sink.wait_for(10)
+
+    assert world.sink.at_s == [1] * 9 + [25]
+
+
 @pytest.mark.parametrize("retry_after_s", [-5.0, 0.0, 1e9, float("inf"), float("nan")])
 async def test_no_worker_can_ask_for_a_pause_beyond_the_limit(retry_after_s: float) -> None:
     async def handler(body: Json) -> Json:
