@@ -152,7 +152,11 @@ class _Compiler:
         self._note(f"{method}() and {other} both say what it has: keep one of the two forms")
 
     def _schema(self, get: Callable[[], Any], kind: type[SchemaT]) -> SchemaT:
-        schema = get()
+        try:
+            schema = get()
+        except ProcessDefinitionError as error:
+            self._note(str(error))
+            return kind()
         if isinstance(schema, kind):
             return schema
         self._note(f"{get.__name__}() returned {schema!r}: return a {kind.__name__}")

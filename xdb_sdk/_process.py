@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_origin
 
 from xdb_sdk._errors import ProcessDefinitionError
 from xdb_sdk._schema import CommunicationSchema, DataAttribute, InternalQueue, PersistenceSchema
@@ -55,6 +55,10 @@ class ObjectProcess:
 
     def get_async_states(self) -> StateSchema:
         """Give the states at run time; by default those of `starting_state` and `states`."""
+        if not isinstance(self.states, Sequence):
+            raise ProcessDefinitionError(
+                f"the class attribute `states` lists the states, but is {self.states!r}: call it otherwise, with name="
+            )
         others = [StateDef(_instance(state)) for state in self.states]
         if self.starting_state is None:
             return StateSchema(tuple(others))
@@ -129,10 +133,13 @@ def declared_keys(process_class: type[ObjectProcess], kind: type[KeyT]) -> tuple
 def _instance(listed: Any) -> AsyncState[Any]:
     if isinstance(listed, AsyncState):
         return listed
-    try:
-        made = listed()
-    except TypeError as error:
-        raise ProcessDefinitionError(f"state {listed!r} cannot be made without arguments: {error}") from error
-    if not isinstance(made, AsyncState):
+    state_class = get_origin(listed) or listed
+    if not isinstance(state_class, type) or not issubclass(state_class, AsyncState):
         raise ProcessDefinitionError(f"{listed!r} is no state: list classes that extend AsyncState")
+    try:
+        made: AsyncState[Any] = listed()
+    except TypeError as error:
+        raise ProcessDefinitionError(
+            f"state {state_class.__name__} cannot be made without arguments ({error}): list an instance of it"
+        ) from error
     return made

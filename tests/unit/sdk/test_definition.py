@@ -1,6 +1,5 @@
 """What is compiled from a process class, and every mistake that is found on the way."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -17,7 +16,6 @@ from xdb_sdk import (
     CommunicationMethod,
     CommunicationSchema,
     InvalidArgumentError,
-    NotRegisteredError,
     ObjectProcess,
     Persistence,
     PersistenceField,
@@ -25,7 +23,6 @@ from xdb_sdk import (
     PersistenceSchema,
     ProcessContext,
     ProcessDefinitionError,
-    Registry,
     RetryPolicy,
     StateDecision,
     StateDef,
@@ -401,144 +398,6 @@ def test_unknown_names_in_options_are_found_with_the_nearest_known() -> None:
     assert "Sample.read: Sample declares no data attribute 'fort'; did you mean 'form'?" in problems
 
 
-class Base(ObjectProcess):
-    """A base class with states, data and RPCs."""
-
-    count = data_attribute(int)
-    starting_state = DoneState
-
-    @rpc(timeout_seconds=3)
-    def a(self) -> str:
-        return "base a"
-
-    @rpc
-    def b(self) -> str:
-        return "base b"
-
-
-class Mixin:
-    """Adds an RPC."""
-
-    @rpc
-    def c(self) -> int:
-        return 3
-
-
-class Child(Mixin, Base):
-    """Overrides one RPC without a decorator, one with, and adds an attribute."""
-
-    name = data_attribute(str)
-
-    def a(self) -> str:  # type: ignore[override]  # to type checkers it stops being an RPC
-        return "child a"
-
-    @rpc(name="bee", timeout_seconds=5)
-    def b(self) -> str:
-        return "child b"
-
-
-def test_a_child_inherits_what_it_does_not_override() -> None:
-    definition = definition_of(Child)
-
-    assert sorted(definition.rpcs) == ["a", "bee", "c"]
-    assert definition.rpcs["a"].method.function(Child()) == "child a"
-    assert definition.rpcs["a"].timeout.total_seconds() == 3
-    assert definition.rpcs["bee"].method.function(Child()) == "child b"
-    assert list(definition.attributes) == ["count", "name"]
-    assert definition.starting_state is not None
-    assert definition.process_type == "Child"
-
-
-def test_a_base_class_and_its_child_live_side_by_side() -> None:
-    registry = Registry()
-    registry.add_processes(Base, Child)
-
-    assert registry.rpc_of(Child.b)[0].process_class is Child
-    assert registry.rpc_of(Child.c)[0].process_class is Child
-    assert list(registry.process_types) == ["Base", "Child"]
-
-
-def test_an_inherited_rpc_of_several_children_asks_the_worker_what_to_read() -> None:
-    class Parent(ObjectProcess):
-        @rpc
-        def peek(self, persistence: Persistence) -> int:
-            return 1
-
-    @process(table_name="t", primary_key="id", primary_key_type=int)
-    class One(Parent):
-        x = data_attribute(int)
-
-    class Two(Parent):
-        y = data_attribute(int)
-
-    registry = Registry()
-    registry.add_processes(One, Two)
-
-    assert registry.rpc_of(Parent.peek)[1].wire_read.is_empty
-    assert registry.rpc_of(Two().peek)[1].wire_read.local_attributes == ("y",)
-
-
-def test_an_rpc_is_found_by_class_attribute_and_by_instance() -> None:
-    registry = Registry()
-    registry.add_process(DecoratedSignup)
-
-    by_class = registry.rpc_of(DecoratedSignup.verify)
-    by_instance = registry.rpc_of(DecoratedSignup().verify)
-
-    assert by_class == by_instance
-    assert by_class[1].name == "verify"
-
-
-def test_a_method_that_is_no_rpc_is_not_found() -> None:
-    registry = Registry()
-    registry.add_process(DecoratedSignup)
-
-    with pytest.raises(NotRegisteredError, match="get_process_type is no RPC of a registered process"):
-        registry.rpc_of(DecoratedSignup.get_process_type)
-    with pytest.raises(NotRegisteredError, match=r"SchemaSignup\.verify is no RPC"):
-        registry.rpc_of(SchemaSignup.verify)
-
-
-def test_abstract_classes_and_strangers_cannot_be_registered() -> None:
-    class Abstract(ObjectProcess, ABC):
-        @abstractmethod
-        def name(self) -> str: ...
-
-    class NeedsArgument(ObjectProcess):
-        def __init__(self, url: str) -> None:
-            self.url = url
-
-    registry = Registry()
-
-    for abstract in (ObjectProcess, Abstract):
-        with pytest.raises(ProcessDefinitionError, match="is abstract: register the classes that extend it"):
-            registry.add_process(abstract)
-    with pytest.raises(ProcessDefinitionError, match="register an instance of it instead"):
-        registry.add_process(NeedsArgument)
-    with pytest.raises(ProcessDefinitionError, match="is no process"):
-        registry.add_process(str)  # type: ignore[arg-type]  # the mistake
-    registry.add_process(NeedsArgument("http://localhost"))
-    assert registry.process_of(NeedsArgument).process_type == "NeedsArgument"
-
-
-def test_a_process_type_can_be_registered_once() -> None:
-    registry = Registry()
-    registry.add_process(SchemaSignup)
-
-    with pytest.raises(ProcessDefinitionError, match=r"'Signup' is registered twice.*type_name"):
-        registry.add_process(DecoratedSignup)
-
-
-def test_what_is_not_registered_is_named() -> None:
-    registry = Registry()
-    registry.add_process(DecoratedSignup)
-
-    with pytest.raises(NotRegisteredError, match=r"registry\.add_process\(SchemaSignup\)"):
-        registry.process_of(SchemaSignup)
-    with pytest.raises(NotRegisteredError, match="did you mean 'Signup'"):
-        registry.process_of_type("SignUp")
-
-
 def test_a_state_is_found_by_class_instance_and_overridden_id() -> None:
     @state(state_id="renamed")
     class Named(DoneState):
@@ -645,3 +504,31 @@ def test_a_wait_for_key_must_be_a_name() -> None:
 
     with pytest.raises(InvalidArgumentError, match="wait_for_key is empty"):
         definition.movement(DoneState, wait_for_key="")
+
+
+class NeedsNumber(AsyncState[None]):
+    """Cannot be made without arguments."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def execute(self) -> StateDecision:
+        return StateDecision.dead_end()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "problem"),
+    [
+        ({"states": (NeedsNumber,)}, "Sample: state NeedsNumber cannot be made without arguments"),
+        ({"starting_state": Form}, "is no state: list classes that extend AsyncState"),
+        ({"states": ("DoneState",)}, "Sample: 'DoneState' is no state"),
+        (
+            {"states": data_attribute(int)},
+            "Sample: the class attribute `states` lists the states, but is",
+        ),
+        ({"get_async_states": lambda self: None}, "returned None: return a StateSchema"),
+    ],
+    ids=["needs arguments", "a model", "a name", "an attribute called states", "no schema"],
+)
+def test_what_cannot_be_listed_as_a_state_is_refused(attributes: dict[str, Any], problem: str) -> None:
+    assert problem in problems_of(type("Sample", (ObjectProcess,), attributes))
