@@ -92,7 +92,7 @@ class Server:
             ids=ids,
             options=OperationsOptions(max_rpc_timeout_ms=round(settings.max_rpc_timeout.total_seconds() * 1_000)),
         )
-        self.api = ServiceApi(self.operations, self.check_ready, counters=self.counters, limits=_api_limits(settings))
+        self.api = ServiceApi(self.operations, self.check_ready, _api_limits(settings), counters=self.counters)
 
     @classmethod
     async def open(

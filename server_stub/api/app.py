@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response as StarletteResponse
 from starlette.routing import Route
-from starlette.types import Lifespan, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from server_stub.api.batch import Batch
 from server_stub.api.body import ClientDisconnected, check_announced_size, read_body
@@ -46,9 +46,8 @@ class ServiceApi:
     Args:
         operations: What the calls are handed to.
         is_ready: Returns if the database can be reached and has the right schema, and raises `StoreError` if not.
-        counters: What /internal/status shows: totals since the start by part of the server and name.
         limits: How large requests may be.
-        lifespan: Opens and closes the server around the serving.
+        counters: What /internal/status shows: totals since the start by part of the server and name.
 
     Source: semantics 6.
     """
@@ -57,12 +56,11 @@ class ServiceApi:
         self,
         operations: ServiceOperations,
         is_ready: ReadyCheck,
+        limits: ApiLimits,
         *,
         counters: Counters = dict,
-        limits: ApiLimits | None = None,
-        lifespan: Lifespan[Starlette] | None = None,
     ) -> None:
-        self._limits = limits or ApiLimits()
+        self._limits = limits
         self._calls = Calls(operations, self._limits)
         self._is_ready = is_ready
         self._counters = counters
@@ -79,7 +77,6 @@ class ServiceApi:
                 Route("/openapi-worker.json", partial(_document, WORKER_DOCUMENT)),
             ],
             exception_handlers={HTTPException: _http_error, Exception: _unexpected_error},
-            lifespan=lifespan,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -10,13 +10,10 @@ from pydantic_core import to_json
 
 from xdb_sdk.protocol import Json
 
-KIB = 1024
-MIB = 1024 * KIB
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiLimits:
-    """Limits of the service API; what exceeds one is answered 400.
+    """Limits of the service API; what exceeds one is answered 400. Their defaults stand with the settings.
 
     Args:
         max_value_bytes: The largest value: an input, payload, attribute or output, as JSON.
@@ -27,12 +24,12 @@ class ApiLimits:
         body_timeout: How long the next piece of a body may take to arrive.
     """
 
-    max_value_bytes: int = 1 * MIB
-    max_call_bytes: int = 4 * MIB
-    max_batch_bytes: int = 64 * MIB
-    max_batch_calls: int = 10_000
-    max_json_depth: int = 100
-    body_timeout: timedelta = timedelta(seconds=30)
+    max_value_bytes: int
+    max_call_bytes: int
+    max_batch_bytes: int
+    max_batch_calls: int
+    max_json_depth: int
+    body_timeout: timedelta
 
 
 def find_large_value(request: BaseModel, max_value_bytes: int) -> str | None:

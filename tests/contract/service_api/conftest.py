@@ -16,6 +16,7 @@ SMALL_LIMITS = ApiLimits(
     max_call_bytes=4_000,
     max_batch_bytes=20_000,
     max_batch_calls=20,
+    max_json_depth=100,
     body_timeout=timedelta(milliseconds=250),
 )
 
@@ -44,7 +45,7 @@ def readiness() -> Readiness:
 
 @pytest.fixture
 def api(operations: FakeOperations, readiness: Readiness) -> ServiceApi:
-    return ServiceApi(operations, readiness, limits=SMALL_LIMITS)
+    return ServiceApi(operations, readiness, SMALL_LIMITS)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from server_stub.core.json_text import find_json_problem
         pytest.param(b'{"a": 1e999}', "64-bit", id="huge exponent"),
         pytest.param(b'{"a": -1.5E+0400}', "64-bit", id="huge exponent with a sign and a zero"),
         pytest.param(b'{"a": ' + b"9" * 400 + b".5}", "64-bit", id="huge by its digits"),
+        pytest.param(b'{"a": ' + b"9" * 250 + b"e60}", "64-bit", id="huge by digits and exponent together"),
         pytest.param(b"[" * 6 + b"]" * 6, "deeper than 5", id="nested too deep"),
         pytest.param(b'{"a":' * 6 + b"1" + b"}" * 6, "deeper than 5", id="objects nested too deep"),
     ],
