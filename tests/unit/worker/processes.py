@@ -133,7 +133,7 @@ def context(**changes: Any) -> CallContext:
         "first_attempt_at_ms": 1_767_225_600_000,
         "timeout_ms": 30_000,
     }
-    return CallContext(**(values | {"loaded": NOTHING_SET} | changes))
+    return CallContext(**(values | changes))
 
 
 NOTHING_SET = LoadedData(asked_local_attributes=("note",))
@@ -151,7 +151,7 @@ def execute_call(state_id: str, input: Any = None, **changes: Any) -> ExecuteCal
         "input": input,
         "loaded": NOTHING_SET,
     }
-    return ExecuteCall(**(values | {"loaded": NOTHING_SET} | changes))
+    return ExecuteCall(**(values | changes))
 
 
 def wait_until_call(state_id: str, input: Any = None, **changes: Any) -> WaitUntilCall:
@@ -162,7 +162,7 @@ def wait_until_call(state_id: str, input: Any = None, **changes: Any) -> WaitUnt
         "input": input,
         "loaded": NOTHING_SET,
     }
-    return WaitUntilCall(**(values | {"loaded": NOTHING_SET} | changes))
+    return WaitUntilCall(**(values | changes))
 
 
 def rpc_call(rpc_name: str, input: Any = None, **changes: Any) -> RpcCall:
@@ -173,7 +173,7 @@ def rpc_call(rpc_name: str, input: Any = None, **changes: Any) -> RpcCall:
         "input": input,
         "loaded": NOTHING_SET,
     }
-    return RpcCall(**(values | {"loaded": NOTHING_SET} | changes))
+    return RpcCall(**(values | changes))
 
 
 class Restock(AsyncState[int]):
