@@ -84,7 +84,7 @@ class ServiceApi:
         if scope["type"] != "http":
             await self._rest(scope, receive, send)
             return
-        endpoint = self._hot.get(scope["path"].removeprefix(scope.get("root_path", "")))
+        endpoint = self._hot.get(_path_below_mount(scope))
         if endpoint is None:
             await self._serve_rest(scope, receive, send)
         elif scope["method"] == "POST":
@@ -144,6 +144,11 @@ _CLOSE = (b"connection", b"close")
 """Sent where part of a body is left unread: nobody is to send, or read, the rest of it."""
 
 
+def _path_below_mount(scope: Scope) -> str:
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", ""))
+
+
 def _label(scope: Scope) -> str:
     return f"{scope['method']} {scope['path'][:200]}"
 
@@ -159,7 +164,7 @@ async def _document(name: str, request: Request) -> StarletteResponse:
 def _http_error(request: Request, error: Exception) -> StarletteResponse:
     """Answer what starlette refuses: a path or a method that there is not."""
     assert isinstance(error, HTTPException)
-    path = request.url.path
+    path = _path_below_mount(request.scope)
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = (error.headers or {}).get("Allow", "")
         return _starlette_response(response_of(_method_not_allowed(request.method, path, allowed)), error.headers)

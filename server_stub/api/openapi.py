@@ -96,6 +96,9 @@ _COMMON_ERRORS: Mapping[int, tuple[ErrorSubType, ...]] = {
     500: (ErrorSubType.INTERNAL,),
     503: (ErrorSubType.UNAVAILABLE,),
 }
+_RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait before repeating.", "schema": {"type": "integer"}}}
+_ALLOW = {"Allow": {"description": "The methods that the path takes.", "schema": {"type": "string"}}}
+_HEADERS: Mapping[int, Document] = {405: _ALLOW, 429: _RETRY_AFTER, 503: _RETRY_AFTER}
 _NOT_FOUND = {404: (ErrorSubType.PROCESS_NOT_FOUND,)}
 _NOT_RUNNING = {409: (ErrorSubType.PROCESS_NOT_RUNNING,)}
 
@@ -219,7 +222,10 @@ def _worker_path(operation_id: str, call: type[BaseModel], answer: type[BaseMode
             "responses": {
                 "200": _response(_summary(answer), answer),
                 "406": _response(_summary(ReviseAnswer), ReviseAnswer),
-                **{str(status): _response(text, WorkerErrorBody) for status, text in _WORKER_ERRORS.items()},
+                **{
+                    str(status): _response(text, WorkerErrorBody) | {"headers": _HEADERS.get(status, {})}
+                    for status, text in _WORKER_ERRORS.items()
+                },
             },
         }
     }
@@ -266,11 +272,10 @@ def _health_path(summary: str) -> Document:
 def _error_responses(errors: Mapping[int, Iterable[ErrorSubType]]) -> Document:
     responses: Document = {}
     for status, sub_types in sorted(errors.items()):
-        responses[str(status)] = _response(", ".join(f"`{sub_type}`" for sub_type in sub_types), ErrorBody)
-    for busy in {"429", "503"} & responses.keys():
-        responses[busy]["headers"] = {
-            "Retry-After": {"description": "Seconds to wait before repeating.", "schema": {"type": "integer"}}
-        }
+        response = _response(", ".join(f"`{sub_type}`" for sub_type in sub_types), ErrorBody)
+        if status in _HEADERS:
+            response["headers"] = _HEADERS[status]
+        responses[str(status)] = response
     return responses
 
 

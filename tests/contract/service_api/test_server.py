@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from server_stub.app import Server, create_app
 from server_stub.config import ServerSettings
@@ -15,7 +17,8 @@ from tests.contract.service_api.greeter import app as greeter
 from tests.contract.service_api.requests import REQUESTS, path_of
 from tests.contract.service_api.test_openapi import check, read
 from tests.support.asgi import AsgiTransport
-from xdb_sdk.protocol import SERVICE_BATCH_PATH, ErrorBody, ErrorSubType
+from tests.support.virtual_time import VirtualClock, run
+from xdb_sdk.protocol import MAX_LONG_POLL_MS, SERVICE_BATCH_PATH, ErrorBody, ErrorSubType
 
 SETTINGS = ServerSettings(database_url="sqlite://", shutdown_grace=timedelta(seconds=1))
 START = {
@@ -144,6 +147,38 @@ async def test_wait_ends_when_its_time_is_over(client: httpx.AsyncClient, timeou
 
     assert answer["timeout"]
     assert answer["status"] == "RUNNING"
+
+
+@pytest.mark.parametrize("asked_ms", [MAX_LONG_POLL_MS - 1, MAX_LONG_POLL_MS, 10 * MAX_LONG_POLL_MS, HUGE])
+def test_wait_ends_by_the_cap_whatever_is_asked(asked_ms: int) -> None:
+    async def wait_ms() -> int:
+        async with AsgiTransport({"http://worker": greeter}) as workers:
+            clock = VirtualClock()
+            async with (
+                await Server.open(SETTINGS, transport=workers, clock=clock) as server,
+                client_of(server) as client,
+            ):
+                await post(client, "start", START)
+                began_ms = clock()
+                answer = await post(client, "wait-for-completion", {"processId": "p-1", "timeoutMs": asked_ms})
+                assert answer["timeout"]
+                return clock() - began_ms
+
+    waited_ms = run(wait_ms())
+
+    assert waited_ms == pytest.approx(min(asked_ms, MAX_LONG_POLL_MS), abs=2)
+
+
+async def test_api_can_be_mounted_below_a_path(server: Server) -> None:
+    app = Starlette(routes=[Mount("/xdb", server.api)])
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://host/xdb") as client:
+        listed = await client.post(path_of("list"), json={})
+        health = await client.get("/healthz")
+        unknown = await client.post(path_of("restart"), json={})
+
+    assert (listed.status_code, health.status_code, unknown.status_code) == (200, 200, 404)
+    assert "'restart'" in unknown.text
 
 
 async def test_stopping_server_answers_those_who_wait_and_refuses_the_rest(
