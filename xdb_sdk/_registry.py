@@ -1,10 +1,11 @@
 """The process classes that a worker runs and a client may call."""
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from xdb_sdk._compile import compile_process
+from xdb_sdk._compile import compile_process, rpc_options_by_name
 from xdb_sdk._definition import ProcessDefinition, RpcDefinition, unknown_name
 from xdb_sdk._encoding import ObjectEncoder
 from xdb_sdk._errors import NotRegisteredError, ProcessDefinitionError
@@ -27,6 +28,7 @@ class Registry:
         self._encoder = object_encoder or ObjectEncoder()
         self._by_type: dict[str, ProcessDefinition] = {}
         self._by_class: dict[type[ObjectProcess], ProcessDefinition] = {}
+        self._by_function: dict[Any, list[tuple[ProcessDefinition, RpcDefinition]]] = {}
 
     def add_process(self, process: type[ObjectProcess] | ObjectProcess) -> None:
         """Check a process and add it.
@@ -46,6 +48,8 @@ class Registry:
             )
         self._by_type[definition.process_type] = definition
         self._by_class[definition.process_class] = definition
+        for function, rpc in _rpc_functions(definition):
+            self._by_function.setdefault(function, []).append((definition, rpc))
 
     def add_processes(self, *processes: type[ObjectProcess] | ObjectProcess) -> None:
         """Check several processes and add them.
@@ -90,41 +94,40 @@ class Registry:
     def rpc_of(self, method: Callable[..., Any]) -> tuple[ProcessDefinition, RpcDefinition]:
         """Find the RPC that a method is, given as attribute of its class or of an instance.
 
-        An RPC of a base class stands for the same RPC of its registered child. If there are several children that read
-        other data for it, nothing is named to be read: their worker asks for what it needs.
+        An RPC of a base class that is not registered stands for the same RPC of its registered child. If there are
+        several children that read other data for it, nothing is named to be read: their worker asks for what it needs.
 
         Raises:
             NotRegisteredError: No registered process has this RPC, or several have it with other types.
         """
-        name = getattr(method, "__name__", repr(method))
-        found = self._rpcs_named(method, name)
+        function = getattr(method, "__func__", method)
+        found = self._by_function.get(function, [])
+        if inspect.ismethod(method):
+            owner = type(method.__self__)
+            found = [(definition, rpc) for definition, rpc in found if definition.process_class is owner]
+        found = [(definition, rpc) for definition, rpc in found if rpc.method.function is function] or found
         if not found:
+            name = getattr(method, "__qualname__", repr(method))
             raise NotRegisteredError(
-                f"{getattr(method, '__qualname__', name)} is no RPC of a registered process: decorate it with @rpc and "
-                "register its class"
+                f"{name} is no RPC of a registered process: decorate it with @rpc and register its class"
             )
         definition, rpc = found[0]
         if any(_signature(other) != _signature(rpc) for _, other in found):
             types = ", ".join(d.process_type for d, _ in found)
-            raise NotRegisteredError(f"RPC {name!r} is not the same in {types}: give the method of the class you mean")
+            raise NotRegisteredError(
+                f"RPC {rpc.name!r} is not the same in {types}: give the method of the class you mean"
+            )
         if any(other.wire_read != rpc.wire_read for _, other in found):
             rpc = replace(rpc, wire_read=ReadRequest())
         return definition, rpc
 
-    def _rpcs_named(self, method: Callable[..., Any], name: str) -> list[tuple[ProcessDefinition, RpcDefinition]]:
-        function = getattr(method, "__func__", method)
-        owner = type(getattr(method, "__self__", None))
-        return [
-            (definition, rpc)
-            for definition in self._by_type.values()
-            if owner is type(None) or owner is definition.process_class
-            for rpc in definition.rpcs.values()
-            if rpc.method.function.__name__ == name and _inherits(definition.process_class, name, function)
-        ]
 
-
-def _inherits(process_class: type, name: str, function: Any) -> bool:
-    return any(vars(base).get(name) is function for base in process_class.__mro__)
+def _rpc_functions(definition: ProcessDefinition) -> Iterator[tuple[Any, RpcDefinition]]:
+    """Give each RPC with every function that stands for it: its own, and those that it overrides in base classes."""
+    for name, options in rpc_options_by_name(definition.process_class).items():
+        for base in definition.process_class.__mro__:
+            if name in vars(base):
+                yield vars(base)[name], definition.rpcs[options.name or name]
 
 
 def _signature(rpc: RpcDefinition) -> tuple[Any, ...]:

@@ -70,7 +70,9 @@ def test_a_base_class_and_its_child_live_side_by_side() -> None:
     registry = Registry()
     registry.add_processes(Base, Child)
 
+    assert registry.rpc_of(Base.b)[0].process_class is Base
     assert registry.rpc_of(Child.b)[0].process_class is Child
+    assert registry.rpc_of(Child().b)[1].name == "bee"
     assert registry.rpc_of(Child.c)[0].process_class is Child
     assert list(registry.process_types) == ["Base", "Child"]
 
@@ -154,3 +156,38 @@ def test_what_is_not_registered_is_named() -> None:
         registry.process_of(SchemaSignup)
     with pytest.raises(NotRegisteredError, match="did you mean 'Signup'"):
         registry.process_of_type("SignUp")
+
+
+def test_an_rpc_of_a_base_class_reaches_the_override_in_its_child() -> None:
+    registry = Registry()
+    registry.add_process(Child)
+
+    definition, found = registry.rpc_of(Base.a)
+
+    assert definition.process_class is Child
+    assert found.method.function(Child()) == "child a"
+    assert registry.rpc_of(Base.b)[1].name == "bee"
+
+
+def test_an_inherited_rpc_that_its_children_type_differently_is_refused() -> None:
+    class Parent(ObjectProcess):
+        @rpc
+        def peek(self) -> object:
+            return 1
+
+    class One(Parent):
+        @rpc
+        def peek(self) -> int:
+            return 1
+
+    class Two(Parent):
+        @rpc
+        def peek(self) -> str:
+            return ""
+
+    registry = Registry()
+    registry.add_processes(One, Two)
+
+    with pytest.raises(NotRegisteredError, match="RPC 'peek' is not the same in One, Two"):
+        registry.rpc_of(Parent.peek)
+    assert registry.rpc_of(Two.peek)[1].method.output_type is str
