@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -38,7 +38,7 @@ class Want:
 
 @dataclass
 class Ask:
-    """A command request; `kind` is "any", "all" or "combination". Timers are t0, t1, ... to combinations."""
+    """A command request; `kind` is "any", "all" or "combination". Combinations know timers as t0, t1 and so on."""
 
     kind: str
     wants: list[Want]
@@ -70,19 +70,20 @@ class WaitState(AsyncState[Ask]):
 
     def wait_until(self, input: Ask) -> CommandRequest:
         queues = [InternalQueueCommand.by_name(w.queue, w.count, command_id=w.command_id) for w in input.wants]
-        timers = [TimerCommand.by_seconds(s, command_id=f"t{i}") for i, s in enumerate(input.timers_s)]
+        timers = [TimerCommand.by_seconds(seconds) for seconds in input.timers_s]
         if input.kind == "any":
             return CommandRequest.for_any_command_completed(*queues, *timers)
         if input.kind == "all":
             return CommandRequest.for_all_command_completed(*queues, *timers)
-        return CommandRequest.for_any_command_combination_completed(input.combinations, *queues, *timers)
+        named = [replace(timer, command_id=f"t{i}") for i, timer in enumerate(timers)]
+        return CommandRequest.for_any_command_combination_completed(input.combinations, *queues, *named)
 
     def execute(self, command_results: CommandResults) -> StateDecision:
         received = [
-            list(result.values) if result.status is QueueCommandStatus.RECEIVED else result.status
+            list(result.values) if result.status is QueueCommandStatus.RECEIVED else result.status.value
             for result in command_results.internal_queue_commands
         ]
-        timers = [result.status for result in command_results.timer_commands]
+        timers = [result.status.value for result in command_results.timer_commands]
         return StateDecision.graceful_complete_process([*received, *timers])
 
 
