@@ -72,6 +72,11 @@ class Dispatcher:
         """State calls between `dispatch` and verdict, by execution."""
         self._is_closed = False
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no state call is between `dispatch` and its verdict."""
+        return not self._jobs
+
     def dispatch(self, calls: Iterable[Call]) -> None:
         """Make calls that are due now, except those that are being made already."""
         if self._is_closed:
@@ -92,6 +97,8 @@ class Dispatcher:
                     continue
                 if job.is_sent:
                     running.setdefault(url, []).append(process_execution_id)
+                    if job.ticket is not None:  # nothing will come of the call, so nobody need wait for it
+                        self._locks.leave(job.ticket)
                 else:
                     job.is_dropped = True
                     self._forget(job)
@@ -162,13 +169,23 @@ class Dispatcher:
         except InvalidAnswer as error:
             self._submit(job, _not_mapped(error))
             return
+        self._enqueue_when_granted(job)
+
+    def _enqueue_when_granted(self, job: StateJob) -> None:
         self._enter_locks(job, partial(self._enqueue, job))
         if job.ticket is None or job.ticket.is_granted:
             self._enqueue(job)
 
     def _enter_locks(self, job: Job, on_granted: Callable[[], None]) -> None:
-        if keys := job.lock_keys():
-            is_exclusive = job.plan.request.lock_type is LockType.EXCLUSIVE_LOCK
+        """Join the queues of what the job locks; a place that it has for the very same is kept."""
+        keys = tuple(dict.fromkeys(job.lock_keys()))
+        is_exclusive = job.plan.request.lock_type is LockType.EXCLUSIVE_LOCK
+        if job.ticket is not None:
+            if (job.ticket.keys, job.ticket.is_exclusive) == (keys, is_exclusive):
+                return
+            self._locks.leave(job.ticket)
+            job.ticket = None
+        if keys:
             job.ticket = self._locks.enter(keys, on_granted, is_exclusive=is_exclusive)
 
     def _enqueue(self, job: StateJob) -> None:
@@ -184,7 +201,7 @@ class Dispatcher:
             case ReviseAnswer():
                 failure = self._revise(job, reply)
                 if failure is None:
-                    self._enqueue(job)
+                    self._enqueue_when_granted(job)
                 else:
                     self._submit(job, failure)
             case _:
@@ -256,6 +273,8 @@ class Dispatcher:
                 failure = self._revise(job, reply)
                 if failure is not None:
                     return failure
+                if not await self._lock(job):
+                    return _lock_not_acquired()
                 continue
             if isinstance(reply, CallFailure):
                 return reply
