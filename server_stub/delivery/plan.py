@@ -35,10 +35,6 @@ class Plan:
         self._added = 0
         self._round = 0
 
-    def __len__(self) -> int:
-        """Count what is planned."""
-        return sum(len(planned) for planned in self._planned.values())
-
     @property
     def next_due_at_ms(self) -> int | None:
         """When to look next; there may turn out to be nothing due then."""

@@ -89,7 +89,8 @@ class Exchange:
                 self._limit.reschedule(asyncio.get_running_loop().time() + _LINGER_S)
         if rest := cutter.rest():
             self._answered(rest)
-        self._settle_rest(invalid_response("the worker ended its response without an answer to this call"))
+        if self._unanswered:
+            self._settle_rest(invalid_response("the worker ended its response without an answer to this call"))
 
     def _answered(self, line: bytes) -> None:
         try:
