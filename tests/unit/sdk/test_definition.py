@@ -532,3 +532,38 @@ class NeedsNumber(AsyncState[None]):
 )
 def test_what_cannot_be_listed_as_a_state_is_refused(attributes: dict[str, Any], problem: str) -> None:
     assert problem in problems_of(type("Sample", (ObjectProcess,), attributes))
+
+
+def test_the_schema_form_has_prefixes_and_processes_without_a_starting_state() -> None:
+    class Sample(ObjectProcess):
+        def get_async_states(self) -> StateSchema:
+            return StateSchema.no_starting_state(DoneState())
+
+        def get_persistence_schema(self) -> PersistenceSchema:
+            return PersistenceSchema.create(PersistenceField.data_attribute_prefix_def("score_", int))
+
+        def get_communication_schema(self) -> CommunicationSchema:
+            return CommunicationSchema.create(CommunicationMethod.internal_queue_def_by_prefix("answer_", str))
+
+    definition = definition_of(Sample)
+
+    assert definition.starting_state is None
+    assert list(definition.states) == ["DoneState"]
+    assert definition.attribute("score_ann").type_hint is int
+    assert definition.queue("answer_ann").type_hint is str
+
+
+def test_a_static_execute_and_options_of_another_type_are_refused() -> None:
+    class Static(AsyncState[None]):
+        @staticmethod
+        def execute() -> StateDecision:
+            return StateDecision.dead_end()
+
+    class Careless(DoneState):
+        def get_state_options(self) -> Any:
+            return {"state_id": "x"}
+
+    problems = problems_of(process_with(Static, Careless))
+
+    assert "Sample: Static.execute is a staticmethod: write it as a plain method" in problems
+    assert "Sample: Careless: get_state_options() returned {'state_id': 'x'}: return AsyncStateOptions" in problems
