@@ -49,7 +49,8 @@ class Lane:
         self._waiting: deque[Job] = deque()
         self._returned: deque[Job] = deque()
         """State calls that were sent before and go first now."""
-        self._in_flight: set[Job] = set()
+        self._in_flight: dict[Job, None] = {}
+        """A dict for its order: tests replay runs exactly."""
         self._flush_handle: asyncio.Handle | None = None
         self._resume_handle: asyncio.TimerHandle | None = None
         self._busy_until_s = 0.0
@@ -96,7 +97,7 @@ class Lane:
         jobs = [job for job in self._take() if not job.is_dropped]
         if not jobs:
             return
-        self._in_flight.update(jobs)
+        self._in_flight.update(dict.fromkeys(jobs))
         self._around.counters.in_flight += len(jobs)
         self._around.tasks.spawn(self._guard(self._send, jobs))
 
@@ -206,7 +207,7 @@ class Lane:
             self._returned.append(job)
 
     def _release(self, job: Job) -> None:
-        self._in_flight.remove(job)
+        del self._in_flight[job]
         job.is_sent = False
         self._around.counters.in_flight -= 1
 
