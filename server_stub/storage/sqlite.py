@@ -158,7 +158,8 @@ class SqliteStore:
 
     def _transact(self, work: Work) -> Changes:
         try:
-            with transaction(self._writer, "BEGIN IMMEDIATE"), self._written_tables.transaction():
+            with transaction(self._writer, "BEGIN IMMEDIATE"):
+                self._written_tables.begin()
                 loaded = self._load(work.selection())
                 self._load_needs(loaded, work.needs(loaded))
                 changes = work.decide(loaded)
@@ -251,7 +252,8 @@ class SqliteStore:
         """Run `function` on the reader thread, in one snapshot."""
 
         def read() -> _T:
-            with transaction(self._reader, "BEGIN"), self._read_tables.transaction():
+            with transaction(self._reader, "BEGIN"):
+                self._read_tables.begin()
                 return function(self._reader)
 
         return await self._run(self._reader_thread, read)

@@ -61,11 +61,9 @@ class UserTables:
         self._schema_version: int | None = None
         self._is_checked = False
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Mark a transaction: within one, the schema stays as it was at the first look."""
+    def begin(self) -> None:
+        """Note that a transaction has begun: within one, the schema stays as it is at the first look."""
         self._is_checked = False
-        yield
 
     def columns_of(self, table_name: str) -> TableColumns:
         """Give the columns of a table.
