@@ -24,7 +24,7 @@ class AsgiTransport:
 
     def __init__(self, apps: Mapping[str, ASGIApp]) -> None:
         self._apps = dict(apps)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     async def __aenter__(self) -> "AsgiTransport":
         return self
@@ -53,8 +53,8 @@ class AsgiTransport:
         async with asyncio.timeout(timeout_s):
             connection = _Connection(body)
             task = asyncio.create_task(connection.run(app, _scope(parts.path, parts.netloc, parts.scheme, headers)))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.pop)
             try:
                 yield await connection.response()
             finally:
