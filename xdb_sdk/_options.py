@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from xdb_sdk._duration import seconds_to_milliseconds
 from xdb_sdk._errors import InvalidArgumentError
-from xdb_sdk._schema import DataAttribute, key_name
+from xdb_sdk._schema import DataAttribute
 from xdb_sdk.protocol import (
     ConflictMode,
     IdReusePolicy,
@@ -92,8 +92,8 @@ class PersistenceLoadingPolicy:
     Source: semantics 5.4.
     """
 
-    keys: tuple[str, ...] | None = None
-    locking_keys: tuple[str, ...] = ()
+    keys: tuple[AttributeKey, ...] | None = None
+    locking_keys: tuple[AttributeKey, ...] = ()
     lock_type: LockType = LockType.NO_LOCKING
 
     @staticmethod
@@ -104,7 +104,7 @@ class PersistenceLoadingPolicy:
     @staticmethod
     def partial(keys: Iterable[AttributeKey]) -> "PersistenceLoadingPolicy":
         """Load the attributes named; reading another raises AttributeNotLoadedError."""
-        return PersistenceLoadingPolicy(_names(keys))
+        return PersistenceLoadingPolicy(_listed(keys))
 
     @staticmethod
     def none() -> "PersistenceLoadingPolicy":
@@ -119,10 +119,10 @@ class PersistenceLoadingPolicy:
         If one of them was changed by anyone when the call's changes are to be committed, the changes are thrown away
         and the method is called again with the new values; that uses up no attempt.
         """
-        names = _names(keys)
-        if not names or lock_type is LockType.NO_LOCKING:
+        locking_keys = _listed(keys)
+        if not locking_keys or lock_type is LockType.NO_LOCKING:
             raise InvalidArgumentError("locking needs the attributes to lock, and SHARE_LOCK or EXCLUSIVE_LOCK")
-        return replace(self, locking_keys=names, lock_type=lock_type)
+        return replace(self, locking_keys=locking_keys, lock_type=lock_type)
 
     def to_wire(self, definition: "ProcessDefinition") -> ReadRequest:
         """Say what the server must read and compare.
@@ -153,10 +153,11 @@ class PersistenceLoadingPolicy:
         )
 
 
-def _names(keys: Iterable[AttributeKey]) -> tuple[str, ...]:
+def _listed(keys: Iterable[AttributeKey]) -> tuple[AttributeKey, ...]:
+    """Keep the keys as they are: inside the body of its class, a key does not know its name yet."""
     if isinstance(keys, str):
         raise InvalidArgumentError(f"give a list of attributes, [{keys!r}], not one string")
-    return tuple(key_name(key) for key in keys)
+    return tuple(keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ class ProcessStartOptions:
         timeout: When the process is closed as TIMEOUT, counted from its start; None is never.
         start_delay: How long the first state waits; the process is RUNNING meanwhile.
         ignore_already_started: Return the running execution instead of raising ProcessAlreadyStartedError.
-        initial_upsert_data_attributes: Values by attribute, written together with the start.
+        initial_upsert_data_attributes: Values by name or typed key, written together with the start.
         conflict_mode: What to do when the mapped row exists already; by default the given columns are updated.
         starting_state_options_override: Wins, field by field, over the options of the starting state.
         namespace: Where the process id is unique; the client's own by default.

@@ -15,6 +15,14 @@ from server_stub.cli import main
 from server_stub.config import SETTINGS
 from tests.docs.pages import PAGES, ROOT, Block, all_blocks, blocks_of, name_of
 
+REGISTER_ALL = """
+import xdb_sdk
+for each in list(globals().values()):
+    if isinstance(each, type) and issubclass(each, xdb_sdk.ObjectProcess) and each.__module__ == "__main__":
+        xdb_sdk.Registry().add_process(each)
+"""
+"""Finds mistakes in the definitions of a page."""
+
 
 def own_python_of(page: Path) -> list[Block]:
     """The Python of a page that no example holds."""
@@ -28,7 +36,7 @@ def own_python_of(page: Path) -> list[Block]:
 @pytest.mark.parametrize("page", [page for page in PAGES if own_python_of(page)], ids=name_of)
 def test_python_of_page_runs_without_warnings(page: Path, tmp_path: Path) -> None:
     program = tmp_path / "page.py"
-    program.write_text("\n\n".join(block.text for block in own_python_of(page)))
+    program.write_text("\n\n".join([*(block.text for block in own_python_of(page)), REGISTER_ALL]))
 
     finished = subprocess.run(
         [sys.executable, "-W", "error", program],
