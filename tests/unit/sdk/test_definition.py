@@ -186,7 +186,7 @@ class Silent(AsyncState):  # type: ignore[type-arg]  # nobody says it
 def test_the_input_type_is_found_in_the_class_or_in_the_parameter(listed: Any, input_type: Any) -> None:
     (compiled,) = definition_of(process_with(listed)).states.values()
 
-    assert compiled.input_type in (input_type, None if input_type is type(None) else input_type)
+    assert compiled.input_type == input_type
 
 
 def test_two_types_of_one_input_are_refused() -> None:
