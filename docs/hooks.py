@@ -1,5 +1,6 @@
 """Writes into the pages what the code knows better: settings, the help of the command line, the OpenAPI documents."""
 
+import html
 import re
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
@@ -11,6 +12,7 @@ from mkdocs.structure.files import File, Files
 from server_stub.cli import main
 from server_stub.config import SETTINGS
 
+HELP_WIDTH = 100
 OPENAPI_DOCUMENTS = ("openapi-service.json", "openapi-worker.json")
 
 
@@ -32,7 +34,8 @@ def settings_table() -> str:
     rows = ["| setting | flag | variable | default | |", "| --- | --- | --- | --- | --- |"]
     for setting in SETTINGS.values():
         default = setting.show(setting.default)
-        rows.append(f"| `{setting.name}` | `{setting.flag}` | `{setting.variable}` | `{default}` | {setting.purpose} |")
+        names = f"`{setting.name}` | `{setting.flag}` | `{setting.variable}`"
+        rows.append(f"| {names} | `{default}` | {html.escape(setting.purpose)} |")
     return "\n".join(rows)
 
 
@@ -44,16 +47,16 @@ def command_help() -> str:
 
 def help_texts() -> Iterator[tuple[str, str]]:
     """Give the name and the help of each command and group."""
-    yield from _help_of(main, click.Context(main, info_name="xdb", max_content_width=100))
+    yield from _help_of(main, "xdb", None)
 
 
-def _help_of(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+def _help_of(command: click.Command, name: str, parent: click.Context | None) -> Iterator[tuple[str, str]]:
+    context = command.make_context(name, [], parent, resilient_parsing=True, terminal_width=HELP_WIDTH)
     yield context.command_path, command.get_help(context)
     if not isinstance(command, click.Group):
         return
-    for name in command.list_commands(context):
-        child = command.commands[name]
-        yield from _help_of(child, click.Context(child, info_name=name, parent=context))
+    for child_name in command.list_commands(context):
+        yield from _help_of(command.commands[child_name], child_name, context)
 
 
 GENERATORS: Mapping[str, Callable[[], str]] = {"settings": settings_table, "command_help": command_help}
