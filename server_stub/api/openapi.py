@@ -222,10 +222,7 @@ def _worker_path(operation_id: str, call: type[BaseModel], answer: type[BaseMode
             "responses": {
                 "200": _response(_summary(answer), answer),
                 "406": _response(_summary(ReviseAnswer), ReviseAnswer),
-                **{
-                    str(status): _response(text, WorkerErrorBody) | {"headers": _HEADERS.get(status, {})}
-                    for status, text in _WORKER_ERRORS.items()
-                },
+                **{str(status): _error(status, text, WorkerErrorBody) for status, text in _WORKER_ERRORS.items()},
             },
         }
     }
@@ -270,13 +267,17 @@ def _health_path(summary: str) -> Document:
 
 
 def _error_responses(errors: Mapping[int, Iterable[ErrorSubType]]) -> Document:
-    responses: Document = {}
-    for status, sub_types in sorted(errors.items()):
-        response = _response(", ".join(f"`{sub_type}`" for sub_type in sub_types), ErrorBody)
-        if status in _HEADERS:
-            response["headers"] = _HEADERS[status]
-        responses[str(status)] = response
-    return responses
+    return {
+        str(status): _error(status, ", ".join(f"`{sub_type}`" for sub_type in sub_types), ErrorBody)
+        for status, sub_types in sorted(errors.items())
+    }
+
+
+def _error(status: int, description: str, model: type[BaseModel]) -> Document:
+    response = _response(description, model)
+    if status in _HEADERS:
+        response["headers"] = _HEADERS[status]
+    return response
 
 
 def _response(description: str, model: type[BaseModel]) -> Document:
