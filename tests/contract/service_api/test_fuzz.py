@@ -1,8 +1,8 @@
 """Whatever is sent to a real server: it answers as documented, and never with a fault of its own."""
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
-from copy import deepcopy
 from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -80,19 +80,26 @@ def places_in(node: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | i
     return [place for key, child in items for place in [(*path, key), *places_in(child, (*path, key))]]
 
 
+def with_value(node: Any, place: Sequence[str | int], value: Any) -> Any:
+    """Give the node with another value at a place inside; a place that is not there any more changes nothing."""
+    if not place:
+        return value
+    key, *rest = place
+    if isinstance(node, dict):
+        return node | {key: with_value(node.get(key), rest, value)}
+    if isinstance(node, list) and isinstance(key, int):
+        return [with_value(child, rest, value) if index == key else child for index, child in enumerate(node)]
+    return node
+
+
 @st.composite
 def spoilt_requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     """Give an operation, and a request of which one or two values are replaced."""
     operation = draw(st.sampled_from(sorted(REQUESTS)))
-    request: dict[str, Any] = deepcopy(FULL_REQUESTS.get(operation, REQUESTS[operation]))
-    fields = SCHEMAS[operation_schema(operation)]["properties"]
+    request = FULL_REQUESTS.get(operation, REQUESTS[operation])
+    fields = [(name,) for name in SCHEMAS[operation_schema(operation)]["properties"]]
     for _ in range(draw(st.integers(1, 2))):
-        *parents, key = draw(st.sampled_from([*places_in(request), *((name,) for name in fields)]))
-        node: Any = request
-        for parent in parents:
-            node = node[parent] if isinstance(node, dict | list) else {}
-        if isinstance(node, dict) or (isinstance(node, list) and isinstance(key, int) and key < len(node)):
-            node[key] = draw(JSON_VALUES)
+        request = with_value(request, draw(st.sampled_from([*places_in(request), *fields])), draw(JSON_VALUES))
     return operation, request
 
 
