@@ -9,10 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from server_stub.app import Server
 from server_stub.config import ServerSettings
+from server_stub.core.ports import Store
 from server_stub.storage.sqlite import SqliteOptions, SqliteStore, Synchronous
 from tests.simulation.chaos import ChaoticClientTransport, ChaoticTransport, Faults, Life, MortalStore
 from tests.simulation.processes import (
@@ -153,7 +154,7 @@ class World:
                 look_ahead=timedelta(seconds=20),
                 shutdown_grace=timedelta(seconds=1),
             ),
-            store=MortalStore(self._store, life, self.faults, self.rng),
+            store=cast(Store, MortalStore(self._store, life, self.faults, self.rng)),  # the rest by __getattr__
             transport=ChaoticTransport(self._workers, life, self.faults, self.rng),
             clock=self.clock,
             ids=self._next_id,
