@@ -25,7 +25,7 @@ class Registry:
     """
 
     def __init__(self, object_encoder: ObjectEncoder | None = None) -> None:
-        self._encoder = object_encoder or ObjectEncoder()
+        self.object_encoder = object_encoder or ObjectEncoder()
         self._by_type: dict[str, ProcessDefinition] = {}
         self._by_class: dict[type[ObjectProcess], ProcessDefinition] = {}
         self._by_function: dict[Any, list[tuple[ProcessDefinition, RpcDefinition]]] = {}
@@ -39,7 +39,7 @@ class Registry:
         Raises:
             ProcessDefinitionError: Something is wrong with it, or its process type is taken.
         """
-        definition = compile_process(process, self._encoder)
+        definition = compile_process(process, self.object_encoder)
         other = self._by_type.get(definition.process_type)
         if other is not None:
             raise ProcessDefinitionError(

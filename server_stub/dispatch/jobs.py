@@ -17,6 +17,7 @@ from server_stub.dispatch.replies import Answer, Reply
 from xdb_sdk.protocol import (
     DEADLINE_HEADER,
     EXECUTE_PATH,
+    PROTOCOL_VERSION,
     IDEMPOTENCY_KEY_HEADER,
     RPC_PATH,
     WAIT_UNTIL_PATH,
@@ -187,6 +188,7 @@ class StateJob(Job):
         call = self.call
         timeout_ms = self._timeout_ms(now_ms, cap)
         context = CallContext(
+            protocol_version=PROTOCOL_VERSION,
             namespace=call.namespace,
             process_id=call.process_id,
             process_execution_id=call.key.state.process_execution_id,
@@ -272,6 +274,7 @@ class RpcJob(Job):
         left_s = self.ends_at_s - asyncio.get_running_loop().time()
         self.timeout_s = max(left_s, 0.001)
         context = CallContext(
+            protocol_version=PROTOCOL_VERSION,
             namespace=process.namespace,
             process_id=process.process_id,
             process_execution_id=process.process_execution_id,

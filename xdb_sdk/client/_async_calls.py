@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
+from xdb_sdk._encoding import DEFAULT_ENCODER, ObjectEncoder
 from xdb_sdk._options import ProcessStartOptions
 from xdb_sdk.client._envelope import Envelope
 from xdb_sdk.client._exchange import Call, Outcome, Pause, Plan
@@ -53,10 +54,15 @@ class AsyncCalls:
         ClientClosedError: The client is closed.
     """
 
-    def __init__(self, options: ClientOptions, transport: AsyncTransport | None = None) -> None:
+    def __init__(
+        self,
+        options: ClientOptions,
+        transport: AsyncTransport | None = None,
+        encoder: ObjectEncoder = DEFAULT_ENCODER,
+    ) -> None:
         self._transport = transport or _http_transport(options.server_url)
         self._envelope = Envelope(self._transport, max_calls=options.max_batch_calls, max_bytes=options.max_batch_bytes)
-        self._operations = Operations(options, _loop_time_s)
+        self._operations = Operations(options, _loop_time_s, encoder)
 
     async def __aenter__(self) -> Self:
         """Give the client itself."""

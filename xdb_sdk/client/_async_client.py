@@ -48,7 +48,7 @@ class AsyncClient(AsyncCalls):
         *,
         transport: AsyncTransport | None = None,
     ) -> None:
-        super().__init__(options or ClientOptions.local_default(), transport)
+        super().__init__(options or ClientOptions.local_default(), transport, registry.object_encoder)
         self._typed = TypedOperations(registry, self._operations)
 
     async def start_object_process(

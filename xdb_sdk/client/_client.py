@@ -50,7 +50,7 @@ class Client(SyncCalls):
         transport: Transport | None = None,
         clock: ClientClock | None = None,
     ) -> None:
-        super().__init__(options or ClientOptions.local_default(), transport, clock)
+        super().__init__(options or ClientOptions.local_default(), transport, clock, registry.object_encoder)
         self._typed = TypedOperations(registry, self._operations)
 
     def start_object_process(

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, NoReturn, TypeVar
 
 from xdb_sdk._duration import to_milliseconds
+from xdb_sdk._encoding import ObjectEncoder
 from xdb_sdk._errors import (
     InvalidArgumentError,
     ProcessAbnormalExitError,
@@ -122,8 +123,9 @@ class Operations:
         now_s: Monotonic seconds.
     """
 
-    def __init__(self, options: ClientOptions, now_s: Callable[[], float]) -> None:
+    def __init__(self, options: ClientOptions, now_s: Callable[[], float], encoder: ObjectEncoder) -> None:
         self.options = options
+        self._encoder = encoder
         self._now_s = now_s
         self._exchange = Exchange(options.retry, now_s)
         self._api_timeout_s = options.api_timeout.total_seconds()
@@ -379,7 +381,7 @@ class Operations:
 
     def encode(self, value: Json, where: str) -> Json:
         """Check that a value is JSON that can be stored."""
-        return self.options.object_encoder.encode(value, Any, where)
+        return self._encoder.encode(value, Any, where)
 
     def encode_message(self, message: QueueMessage) -> Message:
         """Check name and value of a message whose queue's type is not known."""
@@ -398,7 +400,7 @@ class Operations:
         }
 
     def _decode(self, data: Json, type_hint: Any, where: str) -> Any:
-        return data if type_hint is None else self.options.object_encoder.decode(data, type_hint, where)
+        return data if type_hint is None else self._encoder.decode(data, type_hint, where)
 
     def _names(self, ref: ProcessRef) -> dict[str, Any]:
         return {

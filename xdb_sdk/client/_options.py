@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from xdb_sdk._encoding import ObjectEncoder
 from xdb_sdk._errors import InvalidArgumentError
 from xdb_sdk._names import check_name
 from xdb_sdk.client._urls import base_url
@@ -60,7 +59,6 @@ class ClientOptions:
     Attributes:
         server_url: Base URL of the server, with a path prefix if it stands behind one.
         worker_url: Base URL at which the *server* reaches the worker; it is stored with each process that is started.
-        object_encoder: Turns inputs, outputs, attributes and messages into JSON and back.
         api_timeout: How long a call that does not wait for user code may take.
         long_poll_api_max_wait_time: The longest one request of a wait; waits repeat it. Some proxies cut requests at
             30 s. The server cuts it to 30 s.
@@ -75,7 +73,6 @@ class ClientOptions:
 
     server_url: str = "http://127.0.0.1:8801"
     worker_url: str = "http://127.0.0.1:8802"
-    object_encoder: ObjectEncoder = field(default_factory=ObjectEncoder)
     api_timeout: timedelta = timedelta(seconds=60)
     long_poll_api_max_wait_time: timedelta = timedelta(seconds=20)
     namespace: str = DEFAULT_NAMESPACE

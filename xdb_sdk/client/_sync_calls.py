@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
+from xdb_sdk._encoding import DEFAULT_ENCODER, ObjectEncoder
 from xdb_sdk._options import ProcessStartOptions
 from xdb_sdk.client._clock import ClientClock, SystemClock
 from xdb_sdk.client._exchange import Call, ClientClosedError, Outcome, Pause, Plan
@@ -51,11 +52,15 @@ class SyncCalls:
     """
 
     def __init__(
-        self, options: ClientOptions, transport: Transport | None = None, clock: ClientClock | None = None
+        self,
+        options: ClientOptions,
+        transport: Transport | None = None,
+        clock: ClientClock | None = None,
+        encoder: ObjectEncoder = DEFAULT_ENCODER,
     ) -> None:
         self._clock = clock or SystemClock()
         self._transport = transport or _http_transport(options.server_url)
-        self._operations = Operations(options, self._clock.now_s)
+        self._operations = Operations(options, self._clock.now_s, encoder)
         self._lock = threading.Lock()
         self._requests_under_way = 0
         self._is_closed = False

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from xdb_sdk.protocol._base import PROTOCOL_VERSION, Json, WireModel
+from xdb_sdk.protocol._base import Json, WireModel
 from xdb_sdk.protocol.enums import CloseType, QueueCommandStatus, StateApi, TimerStatus, WaitingType
 from xdb_sdk.protocol.options import (
     DurationMs,
@@ -72,7 +72,8 @@ class CallContext(WireModel):
     idempotency_key: str | None = None
     timeout_ms: DurationMs
     last_database_error: DatabaseErrorInfo | None = None
-    protocol_version: int = PROTOCOL_VERSION
+    protocol_version: int = 0
+    """PROTOCOL_VERSION of the server; 0 when it does not say."""
 
 
 class TimerCommandRequest(WireModel):
@@ -273,7 +274,7 @@ class WaitUntilLine(WireModel):
     """A wait_until call in a batch."""
 
     call_id: int
-    operation: Literal["wait-until"] = "wait-until"
+    operation: Literal["wait-until"]
     body: WaitUntilCall
 
 
@@ -281,7 +282,7 @@ class ExecuteLine(WireModel):
     """An execute call in a batch."""
 
     call_id: int
-    operation: Literal["execute"] = "execute"
+    operation: Literal["execute"]
     body: ExecuteCall
 
 
@@ -289,7 +290,7 @@ class RpcLine(WireModel):
     """An RPC call in a batch."""
 
     call_id: int
-    operation: Literal["rpc"] = "rpc"
+    operation: Literal["rpc"]
     body: RpcCall
 
 
@@ -303,7 +304,7 @@ class ProcessClosedLine(WireModel):
     """A closed notice in a batch; answered with 200 and an empty body."""
 
     call_id: int
-    operation: Literal["process-closed"] = "process-closed"
+    operation: Literal["process-closed"]
     body: ProcessClosedCall
 
 

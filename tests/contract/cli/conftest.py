@@ -1,6 +1,5 @@
 """One server and one worker for all tests of the command line."""
 
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,18 +7,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from server_stub.cli import main
-from tests.contract.cli.processes import RunningCommand
+from tests.support.real_processes import RunningCommand, free_port
 
 GREETER = "tests.contract.service_api.greeter:app"
 
 Run = Callable[..., Result]
-
-
-def free_port() -> int:
-    """Find a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="package")

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from server_stub.cli import main
 from server_stub.config import SETTINGS
-from tests.contract.cli.processes import RunningCommand
+from tests.support.real_processes import RunningCommand
 from tests.contract.service_api.requests import REQUESTS, path_of
 
 COMMANDS = [

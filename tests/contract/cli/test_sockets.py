@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.contract.cli.processes import RunningCommand
+from tests.support.real_processes import RunningCommand
 from tests.contract.service_api.requests import REQUESTS, path_of
 from xdb_sdk.protocol import SERVICE_BATCH_PATH, ErrorBody, ErrorSubType
 

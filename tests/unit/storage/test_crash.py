@@ -55,7 +55,7 @@ def test_a_killed_server_leaves_whole_transactions_and_none_that_was_acknowledge
     path, chance = tmp_path / "xdb.db", random.Random(seed)
     acknowledged = 0
 
-    for _ in range(4):
+    for _ in range(2):
         acknowledged = _write_and_kill(path, acknowledged, chance.randint(1, 150))
         written = _check(path)
         assert acknowledged <= written <= acknowledged + 1

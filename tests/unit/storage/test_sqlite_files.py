@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -196,6 +197,22 @@ async def test_a_read_transaction_of_the_application_hinders_no_commit(
 
     assert application.execute("SELECT count(*) FROM xdb_sys_process_execution").fetchone() == (0,)
     application.execute("COMMIT")
+
+
+async def test_a_slow_list_delays_no_other_read_and_no_commit(store: SqliteStore) -> None:
+    is_over = threading.Event()
+    slow = asyncio.ensure_future(store._lister.run("BEGIN", lambda _: is_over.wait(60)))
+    listing = asyncio.ensure_future(store.list_processes(ListRequest(), None))
+
+    await write(store, created(process(process_id="p")))
+    found = await store.find_process(ProcessKey(NAMESPACE, "p"), None)
+    was_listed = listing.done()
+    is_over.set()
+
+    assert found == process(process_id="p")
+    assert not was_listed
+    assert await listing == [found]
+    assert await slow
 
 
 async def test_a_full_disk_is_unavailable_and_the_store_recovers(store: SqliteStore) -> None:

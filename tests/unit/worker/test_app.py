@@ -45,7 +45,7 @@ def line_of(model: BaseModel) -> bytes:
 
 
 def execute_line(call_id: int, state_id: str, input: Any = None) -> bytes:
-    return line_of(ExecuteLine(call_id=call_id, body=execute_call(state_id, input)))
+    return line_of(ExecuteLine(operation="execute", call_id=call_id, body=execute_call(state_id, input)))
 
 
 async def error_of(exchange: Exchange) -> WorkerErrorBody:
@@ -191,10 +191,14 @@ async def test_full_worker_answers_429_with_a_time_to_come_back() -> None:
 
 async def test_batch_answers_every_line_with_the_status_and_body_of_its_own_path() -> None:
     lines = [
-        line_of(WaitUntilLine(call_id=1, body=wait_until_call("Trade", "an apple"))),
+        line_of(WaitUntilLine(operation="wait-until", call_id=1, body=wait_until_call("Trade", "an apple"))),
         execute_line(2, "Echo", "hi"),
-        line_of(RpcLine(call_id=3, body=rpc_call("begin", "hi"))),
-        line_of(ProcessClosedLine(call_id=4, body=ProcessClosedCall(process_execution_id=EXECUTION_ID))),
+        line_of(RpcLine(operation="rpc", call_id=3, body=rpc_call("begin", "hi"))),
+        line_of(
+            ProcessClosedLine(
+                operation="process-closed", call_id=4, body=ProcessClosedCall(process_execution_id=EXECUTION_ID)
+            )
+        ),
         execute_line(5, "NoSuchState"),
     ]
 

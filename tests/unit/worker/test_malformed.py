@@ -32,8 +32,9 @@ RECEIVED = InternalQueueResult(
 )
 SHELF = LoadedData(tables=(LoadedTable(table_name="shelf", columns={"books": 1}),))
 LINES = [
-    ExecuteLine(call_id=1, body=execute_call("Echo", "hi")),
+    ExecuteLine(operation="execute", call_id=1, body=execute_call("Echo", "hi")),
     ExecuteLine(
+        operation="execute",
         call_id=2,
         body=execute_call(
             "Trade",
@@ -42,13 +43,14 @@ LINES = [
             command_results=CommandResultsBody(internal_queue_results=(RECEIVED,)),
         ),
     ),
-    ExecuteLine(call_id=3, body=execute_call("Restock", 2, process_type="Shelf", loaded=SHELF)),
-    WaitUntilLine(call_id=4, body=wait_until_call("Trade", "apple")),
+    ExecuteLine(operation="execute", call_id=3, body=execute_call("Restock", 2, process_type="Shelf", loaded=SHELF)),
+    WaitUntilLine(operation="wait-until", call_id=4, body=wait_until_call("Trade", "apple")),
     RpcLine(
+        operation="rpc",
         call_id=5,
         body=rpc_call("read_note", loaded=FRAGILE),
     ),
-    RpcLine(call_id=6, body=rpc_call("count_orders", queue_sizes={"orders": 4})),
+    RpcLine(operation="rpc", call_id=6, body=rpc_call("count_orders", queue_sizes={"orders": 4})),
 ]
 SERVED = {200, 400, 404, 406, 424, 503}
 """503 is for a call that has no time left."""
