@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from server_stub.cli import main
 from server_stub.config import SETTINGS
-from tests.support.real_processes import RunningCommand
 from tests.contract.service_api.requests import REQUESTS, path_of
+from tests.support.real_processes import RunningCommand
 
 COMMANDS = [
     (),

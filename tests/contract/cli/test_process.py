@@ -7,7 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from server_stub.cli import main
-from tests.contract.cli.conftest import Run, free_port
+from tests.contract.cli.conftest import Run
+from tests.support.real_processes import free_port
 
 
 def start(run: Run, process_id: str) -> str:

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from tests.support.real_processes import RunningCommand
 from tests.contract.service_api.requests import REQUESTS, path_of
+from tests.support.real_processes import RunningCommand
 from xdb_sdk.protocol import SERVICE_BATCH_PATH, ErrorBody, ErrorSubType
 
 LIMITS = (
