@@ -1,6 +1,7 @@
 """Reading the methods of users: which parameters they want, the type of their input, what they return."""
 
 import inspect
+import sys
 from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -88,7 +89,7 @@ def read_method(
 
 
 def _parameters(function: Callable[..., Any], where: str) -> list[inspect.Parameter]:
-    parameters = list(inspect.signature(function).parameters.values())
+    parameters = list(_signature(function).parameters.values())
     if not parameters:
         raise ProcessDefinitionError(f"{where} has no parameters: its first one must be `self`")
     for parameter in parameters[1:]:
@@ -138,6 +139,26 @@ def _described(role: ParameterRole) -> str:
     return role.lower().replace("_", " ")
 
 
+# From Python 3.14 on, annotations are evaluated when they are asked for, and one that only type checkers can see raises
+# NameError there and then, unless it is asked for as a forward reference.
+if sys.version_info >= (3, 14):
+    import annotationlib
+
+    def _signature(function: Callable[..., Any]) -> inspect.Signature:
+        return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
+
+    def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+        return annotationlib.get_annotations(function, format=annotationlib.Format.FORWARDREF)
+
+else:
+
+    def _signature(function: Callable[..., Any]) -> inspect.Signature:
+        return inspect.signature(function)
+
+    def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+        return function.__annotations__
+
+
 def _agreed_input_type(annotated: Any, declared: Any, where: str) -> Any:
     """Join what the parameter and the class say of the input's type; either may say nothing."""
     if annotated in (UNKNOWN, Any) or _is_open(annotated):
@@ -157,7 +178,7 @@ def _resolve_hint(function: Callable[..., Any], name: str) -> Any:
     One at a time, so that a name which only type checkers can see spoils no other.
     """
     function = inspect.unwrap(function)
-    annotations = function.__annotations__
+    annotations = _annotations(function)
     if name not in annotations:
         return UNKNOWN
     one = SimpleNamespace(__annotations__={name: annotations[name]})
