@@ -76,6 +76,7 @@ def draw_faults(rng: random.Random) -> Faults:
         repeat_call=rate(0.1),
         delay_answer=rate(0.1),
         lose_client_answer=rate(0.05),
+        survive_crash=rng.choice([0.0, 0.0, 0.5]),
     )
 
 
@@ -100,7 +101,8 @@ class World:
         self.trace = hashlib.sha256()
         self._ids = 0
         self._deposits: dict[str, Deposits] = {}
-        self._servers: set[asyncio.Task[None]] = set()
+        self._servers: list[tuple[Life, Server]] = []
+        self._births: set[asyncio.Task[None]] = set()
         self.life: Life
         self._server: Server
         self._store: SqliteStore
@@ -138,7 +140,10 @@ class World:
                 for number in range(self.rng.randint(2, 6)):
                     user = self.rng.choice([self._use_chain, self._use_mailbox, self._use_tree, self._use_sleeper])
                     users.create_task(user(f"p-{number}"))
-            await self._server.close()
+            await asyncio.gather(*self._births)
+            for life, server in self._servers:
+                if life.is_alive:
+                    await server.close()
         self._check_rows()
 
     # --- lives ---
@@ -147,7 +152,7 @@ class World:
         return self.life
 
     async def _be_born(self) -> None:
-        life = self.life = Life(self._die)
+        life = self.life = Life(self._replace, self._survives)
         self._server = await Server.open(
             ServerSettings(
                 rescan_interval=timedelta(seconds=5),
@@ -160,13 +165,17 @@ class World:
             ids=self._next_id,
             notify=self.notify,
         )
+        self._servers.append((life, self._server))
 
-    def _die(self) -> None:
+    def _survives(self) -> bool:
+        return self.rng.random() < self.faults.survive_crash
+
+    def _replace(self) -> None:
         self.crashes += 1
         self._note(f"crash {self.crashes}")
         task = asyncio.create_task(self._rise_again())
-        self._servers.add(task)
-        task.add_done_callback(self._servers.discard)
+        self._births.add(task)
+        task.add_done_callback(self._births.discard)
 
     async def _rise_again(self) -> None:
         await asyncio.sleep(self.rng.random() * 3)
