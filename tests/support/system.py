@@ -4,6 +4,7 @@ Only the sockets are missing: requests go through the ASGI applications of the s
 nothing else is to be done, so a test of a day's timer is over in milliseconds, and every run is the same.
 """
 
+import asyncio
 import json
 import sqlite3
 from collections import Counter
@@ -33,7 +34,7 @@ class RecordingTransport:
     def __init__(self, inner: WorkerTransport) -> None:
         self._inner = inner
         self.calls: list[dict[str, Any]] = []
-        """Every call in order: `operation` and the `body` as sent."""
+        """Every call in order: `operation` and `body` as sent, and when on the loop's clock, `at_s`."""
         self.urls: list[str] = []
         self.headers: list[Mapping[str, str]] = []
 
@@ -44,18 +45,31 @@ class RecordingTransport:
         """See `WorkerTransport.post`."""
         self.urls.append(url)
         self.headers.append(headers)
+        at_s = asyncio.get_running_loop().time()
         if url.endswith(WORKER_BATCH_PATH):
-            self.calls += [json.loads(line) for line in body.splitlines()]
+            self.calls += [json.loads(line) | {"at_s": at_s} for line in body.splitlines()]
         else:
-            self.calls.append({"operation": url.rpartition("/")[2], "body": json.loads(body)})
+            self.calls.append({"operation": url.rpartition("/")[2], "body": json.loads(body), "at_s": at_s})
         async with self._inner.post(url, body, headers, timeout_s) as response:
             yield response
 
     def count(self, state_id: str, operation: str = "execute") -> int:
         """Count the calls of one method of a state, all executions together."""
-        return sum(
-            1 for call in self.calls if call["operation"] == operation and call["body"].get("stateId") == state_id
-        )
+        return len(self._of_state(state_id, operation))
+
+    def bodies(self, state_id: str, operation: str = "execute") -> list[dict[str, Any]]:
+        """Give the calls of one method of a state as they were sent."""
+        return [call["body"] for call in self._of_state(state_id, operation)]
+
+    def attempts(self, state_id: str, operation: str = "execute") -> list[tuple[int, float]]:
+        """Give the calls of one method of a state: which attempt, and how many seconds after the first call."""
+        calls = self._of_state(state_id, operation)
+        return [(call["body"]["context"]["attempt"], round(call["at_s"] - calls[0]["at_s"], 3)) for call in calls]
+
+    def _of_state(self, state_id: str, operation: str) -> list[dict[str, Any]]:
+        return [
+            call for call in self.calls if call["operation"] == operation and call["body"].get("stateId") == state_id
+        ]
 
     def by_state(self) -> Counter[str]:
         """Count the calls of execute by state execution."""
@@ -162,10 +176,14 @@ class System:
         self.store = SqliteStore.open(self.path, options)
         self._worker_transport = _Routes(self._apps)
         self.worker = RecordingTransport(self._worker_transport)
-        self.server = await Server.open(
+        self.server = await self.open_server(self.store, self.worker)
+
+    async def open_server(self, store: Store, transport: WorkerTransport) -> Server:
+        """Open a server on a store and a transport."""
+        return await Server.open(
             self.settings,
-            store=self.store,
-            transport=self.worker,
+            store=store,
+            transport=transport,
             clock=self.clock,
             ids=self._next_id,
             notify=self._notify,
@@ -177,10 +195,11 @@ class System:
         await self._worker_transport.aclose()
         await self.store.close()
 
-    async def restart_server(self) -> None:
-        """Stop the server, and start it again on what the database holds."""
+    async def restart_server(self, *, down_s: float = 0) -> None:
+        """Stop the server, let time pass, and start it again on what the database holds."""
         calls = self.worker.calls
         await self.stop_server()
+        await asyncio.sleep(down_s)
         await self.start_server()
         self.worker.calls = calls
 
