@@ -1,5 +1,6 @@
 """Processes whose effects can be counted afterwards."""
 
+import asyncio
 import random
 from datetime import timedelta
 
@@ -40,6 +41,10 @@ class UserCode:
         if cls.rng.random() < cls.failure_rate:
             raise ConnectionError("the mail server is not there")
 
+    @classmethod
+    async def take_time(cls) -> None:
+        await asyncio.sleep(cls.rng.random() * 0.4)
+
 
 LOCKED = PersistenceLoadingPolicy.all().locking(["total"], LockType.EXCLUSIVE_LOCK)
 
@@ -48,9 +53,11 @@ LOCKED = PersistenceLoadingPolicy.all().locking(["total"], LockType.EXCLUSIVE_LO
 class Add(AsyncState[int]):
     """Adds one to the row, and goes on to itself until the chain is long enough."""
 
-    def execute(self, ctx: ProcessContext, input: int, persistence: Persistence) -> StateDecision:
+    async def execute(self, ctx: ProcessContext, input: int, persistence: Persistence) -> StateDecision:
         UserCode.may_fail()
-        persistence.set_data_attribute(Chain.total, (persistence.get_data_attribute(Chain.total) or 0) + 1)
+        total = persistence.get_data_attribute(Chain.total) or 0
+        await UserCode.take_time()
+        persistence.set_data_attribute(Chain.total, total + 1)
         persistence.set_data_attribute(Chain.last_step, ctx.state_execution_id or "")
         if input >= CHAIN_LENGTH:
             return StateDecision.graceful_complete_process(input)
@@ -67,8 +74,9 @@ class Chain(ObjectProcess):
     starting_state = Add
 
     @rpc(data_attribute_loading_policy=LOCKED)
-    def deposit(self, amount: int, persistence: Persistence) -> int:
+    async def deposit(self, amount: int, persistence: Persistence) -> int:
         total = (persistence.get_data_attribute(Chain.total) or 0) + amount
+        await UserCode.take_time()
         persistence.set_data_attribute(Chain.total, total)
         return total
 

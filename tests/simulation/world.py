@@ -53,6 +53,10 @@ T = TypeVar("T")
 PATIENCE = timedelta(hours=2)
 """Virtual time within which everything has to end."""
 
+DEPOSIT_OF_THE_APPLICATION = (
+    "INSERT INTO accounts (id, total) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET total = coalesce(total, 0) + 1"
+)
+
 ONCE = ProcessStartOptions(id_reuse_policy=IdReusePolicy.DISALLOW_REUSE)
 """A start that is repeated after a lost answer must not start again what has completed meanwhile."""
 
@@ -193,14 +197,18 @@ class World:
         deposits = self._deposits.setdefault(account, Deposits())
         started = await self._start(lambda: self.client.start_object_process(process_id, Chain, account, 1, ONCE))
         deposits.certain += CHAIN_LENGTH
-        for _ in range(self.rng.randint(0, 3)):
-            await self._deposit(process_id, deposits)
+        for _ in range(self.rng.randint(0, 5)):
+            await asyncio.sleep(self.rng.random())
+            if self.rng.random() < 0.5:
+                await self._deposit(process_id, deposits)
+            else:
+                self.sql(DEPOSIT_OF_THE_APPLICATION, account)
+                deposits.certain += 1
         result = await self._insist(lambda: self.client.wait_for_process_completion(process_id, int))
         assert result == CHAIN_LENGTH
         self._note(f"{process_id} {started}")
 
     async def _deposit(self, process_id: str, deposits: Deposits) -> None:
-        await asyncio.sleep(self.rng.random())
         try:
             await self.client.invoke_rpc(process_id, Chain.deposit, 1)
         except (RpcLockNotAcquiredError, RpcExecutionError, ProcessNotRunningError):
