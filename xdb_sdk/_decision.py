@@ -85,7 +85,8 @@ class StateDecision:
     Attributes:
         movements: The next states, or those of a conditional close whose queues are not empty.
         close_type: How to close; None goes to `movements`.
-        output: Output of the close; None is no output.
+        output: Output of the close; None is no output. It has no declared type: JSON stays as it is, and a model, a
+            dataclass or another value is written as its class says; inside a list or dict only JSON and models are.
         if_empty_queues: Close only if these queues are empty; not empty makes the close conditional.
 
     Source: semantics 4.
@@ -204,7 +205,7 @@ class StateDecision:
             InvalidArgumentError: An unknown state or queue, a value of a wrong type, or an empty decision.
         """
         movements = tuple(movement.to_wire(definition) for movement in self.movements)
-        output = definition.encoder.encode(self.output, Any, "output of the decision")
+        output = definition.encoder.encode(self.output, _output_type(self.output), "output of the decision")
         if self.if_empty_queues:
             for queue_name in self.if_empty_queues:
                 definition.queue(queue_name)
@@ -223,6 +224,12 @@ class StateDecision:
         if not movements:
             raise InvalidArgumentError(NO_DECISION)
         return StateDecisionBody(next_states=movements)
+
+
+def _output_type(output: object) -> Any:
+    """Give the type to encode an output by. None is declared, so an object goes by its own class, JSON as it is."""
+    is_json = output is None or type(output) in (bool, int, float, str) or isinstance(output, list | dict)
+    return Any if is_json else type(output)
 
 
 def _complete_type(

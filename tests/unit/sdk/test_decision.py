@@ -1,6 +1,8 @@
 """Decisions, from what execute returns to the wire."""
 
+from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -13,6 +15,7 @@ from xdb_sdk import (
     ObjectProcess,
     StateDecision,
     StateMovement,
+    StateStatus,
     internal_queue,
     state,
 )
@@ -83,6 +86,36 @@ def test_a_thread_of_states_may_end(decision: StateDecision, close_type: CloseTy
     assert decision.to_wire(COUNTING) == StateDecisionBody(
         thread_close_decision=ThreadCloseDecision(close_type=close_type, close_output=output)
     )
+
+
+@dataclass
+class Receipt:
+    """A value with a field that JSON does not have."""
+
+    id: UUID
+
+
+@pytest.mark.parametrize(
+    ("output", "written"),
+    [
+        (Receipt(UUID(int=7)), {"id": "00000000-0000-0000-0000-000000000007"}),
+        (UUID(int=7), "00000000-0000-0000-0000-000000000007"),
+        (StateStatus.ABORTED, "ABORTED"),
+        (("a", 1), ["a", 1]),
+        ({"a": [1, None]}, {"a": [1, None]}),
+    ],
+    ids=["dataclass", "UUID", "enum", "tuple", "JSON"],
+)
+def test_an_output_is_written_as_its_own_class_says(output: Any, written: Any) -> None:
+    body = StateDecision.graceful_complete_process(output).to_wire(COUNTING)
+
+    assert body.thread_close_decision is not None
+    assert body.thread_close_decision.close_output == written
+
+
+def test_an_output_that_cannot_be_written_is_refused() -> None:
+    with pytest.raises(EncodeError, match="output of the decision"):
+        StateDecision.graceful_complete_process(object()).to_wire(COUNTING)
 
 
 @pytest.mark.parametrize("graceful", [False, True])
