@@ -205,7 +205,7 @@ class StateDecision:
             InvalidArgumentError: An unknown state or queue, a value of a wrong type, or an empty decision.
         """
         movements = tuple(movement.to_wire(definition) for movement in self.movements)
-        output = definition.encoder.encode(self.output, _output_type(self.output), "output of the decision")
+        output = definition.encoder.encode_undeclared(self.output, "output of the decision")
         if self.if_empty_queues:
             for queue_name in self.if_empty_queues:
                 definition.queue(queue_name)
@@ -224,12 +224,6 @@ class StateDecision:
         if not movements:
             raise InvalidArgumentError(NO_DECISION)
         return StateDecisionBody(next_states=movements)
-
-
-def _output_type(output: object) -> Any:
-    """Give the type to encode an output by. None is declared, so an object goes by its own class, JSON as it is."""
-    is_json = output is None or type(output) in (bool, int, float, str) or isinstance(output, list | dict)
-    return Any if is_json else type(output)
 
 
 def _complete_type(

@@ -29,8 +29,8 @@ class ObjectEncoder:
     would not come back the same is refused. Reading is tolerant of types that have changed since: unknown fields are
     ignored and absent ones take their default; a renamed field is read by its alias.
 
-    Derive from it to treat some types in another way, and give the instance to `Registry` and `ClientOptions`;
-    client and workers must agree. Override `encode` and `decode` together: the column methods call them. It is safe to
+    Derive from it to treat some types in another way, and give the instance to the `Registry` of
+    client and workers. Override `encode` and `decode` together: the column methods call them. It is safe to
     share between threads.
 
     Source: semantics 7.2.
@@ -65,6 +65,31 @@ class ObjectEncoder:
                 raise EncodeError(where, error.path, f"could not be read back: {error.problem}") from error
             _check_comes_back(value, read, (), where)
         return data
+
+    def encode_undeclared(self, value: Any, where: str) -> Json:
+        """Write a value whose type nobody has declared, by the types it has: outputs, state locals, recorded events.
+
+        Whoever reads it says the type. Lists, tuples, sets and dicts with text keys are gone into.
+
+        Raises:
+            EncodeError: As from `encode`.
+        """
+        return self._encode_by_its_types(value, (), where)
+
+    def _encode_by_its_types(self, value: Any, path: tuple[str | int, ...], where: str) -> Json:
+        kind = type(value)
+        if kind not in (list, tuple, set, frozenset, dict):
+            by = Any if value is None or kind in (bool, int, float, str) else kind
+            return self.encode(value, by, f"{where}: {_path(path)}" if path else where)
+        if len(path) >= MAX_DEPTH:
+            raise EncodeError(where, _path(path[:3]), TOO_DEEP)
+        if kind is not dict:
+            return [self._encode_by_its_types(child, (*path, index), where) for index, child in enumerate(value)]
+        for key in value:
+            if type(key) is not str:
+                raise EncodeError(where, _path(path), f"the key {key!r} of a dict is no text; declare or convert it")
+        _check_storable(dict.fromkeys(value), path, where)
+        return {key: self._encode_by_its_types(child, (*path, key), where) for key, child in value.items()}
 
     def decode(self, data: Json, type_hint: Any, where: str) -> Any:
         """Read a value that `encode` wrote, perhaps for an earlier version of its type.

@@ -160,7 +160,7 @@ class Persistence(Injected):
         """
         state_locals = self._locals_of_state()
         check_name(key, "name of a state local")
-        data = self._definition.encoder.encode(value, Any, f"state local {key!r}")
+        data = self._definition.encoder.encode_undeclared(value, f"state local {key!r}")
         state_locals[key] = self._written_state_locals[key] = data
 
     def _locals_of_state(self) -> dict[str, Json]:
@@ -179,7 +179,7 @@ class Persistence(Injected):
         """
         self._refuse_if_read_only(f"record event {name!r}")
         check_name(name, "event name")
-        encoded = tuple(self._definition.encoder.encode(value, Any, f"event {name!r}") for value in data)
+        encoded = tuple(self._definition.encoder.encode_undeclared(value, f"event {name!r}") for value in data)
         self._events.append(RecordedEvent(name=name, data=encoded))
 
     def _refuse_if_read_only(self, action: str) -> None:

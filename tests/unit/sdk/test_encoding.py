@@ -610,3 +610,42 @@ def test_type_statements_and_generic_syntax_work() -> None:
         DEFAULT_ENCODER.encode([1, "x"], ids, "input")
     with pytest.raises(InvalidArgumentError, match="open type variable"):
         DEFAULT_ENCODER.check_type_hint(named, "input")
+
+
+@dataclass
+class Undeclared:
+    at: datetime
+    price: Decimal
+
+
+def test_undeclared_values_are_written_by_the_types_they_have() -> None:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    value: dict[str, Any] = {"all": [Undeclared(at, Decimal("1.50")), (None, 0, False, "")], "ids": {7}}
+
+    data = DEFAULT_ENCODER.encode_undeclared(value, "output")
+
+    assert data == {"all": [{"at": "2026-01-01T00:00:00Z", "price": "1.50"}, [None, 0, False, ""]], "ids": [7]}
+    assert DEFAULT_ENCODER.decode(data["all"][0], Undeclared, "output") == value["all"][0]
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"a": [1.0, float("nan")]}, r"output: a\[1\].*NaN"),
+        ({1: "one"}, "the key 1 of a dict is no text"),
+        ({"a": object()}, "output: a"),
+        ({"\0": 1}, "NUL"),
+    ],
+    ids=["NaN", "number as key", "object", "NUL in a key"],
+)
+def test_undeclared_value_that_cannot_be_stored_is_refused_with_its_path(value: object, problem: str) -> None:
+    with pytest.raises(EncodeError, match=problem):
+        DEFAULT_ENCODER.encode_undeclared(value, "output")
+
+
+def test_undeclared_value_that_contains_itself_is_refused() -> None:
+    value: list[object] = []
+    value.append(value)
+
+    with pytest.raises(EncodeError, match="contains itself"):
+        DEFAULT_ENCODER.encode_undeclared(value, "output")
