@@ -25,6 +25,8 @@ from xdb_sdk import (
 )
 
 BOX = "box"
+DEADLINE = timedelta(days=2)
+"""When a wait of a test gives up: on virtual time a process that retries for ever would never end it."""
 
 
 @dataclass
@@ -138,7 +140,7 @@ async def received(system: System) -> list[Any]:
 
 async def results(system: System) -> list[Any]:
     """Wait for the completion of the mailbox, and give what its waits received in the order in which they ended."""
-    outputs = await system.client.get_process_results(BOX, timeout=timedelta(days=2))
+    outputs = await system.client.get_process_results(BOX, timeout=DEADLINE)
     return [output.output for output in outputs]
 
 

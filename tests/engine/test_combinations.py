@@ -7,6 +7,7 @@ import pytest
 
 from tests.engine.mailbox import (
     BOX,
+    DEADLINE,
     Ask,
     Mailbox,
     Want,
@@ -208,7 +209,7 @@ async def test_impossible_combination_is_a_failed_attempt_and_a_corrected_one_pr
     await asyncio.sleep(0.5)
 
     [failing] = (await system.client.describe_process("picky")).states
-    result = await system.client.wait_for_process_completion("picky", str)
+    result = await system.client.wait_for_process_completion("picky", str, timeout=DEADLINE)
 
     assert failing.last_failure is not None
     assert failing.last_failure.error_type == "InvalidArgumentError"

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from server_stub.config import ServerSettings
-from tests.engine.mailbox import leftovers, timer_count
+from tests.engine.mailbox import DEADLINE, leftovers, timer_count
 from tests.support.system import System
 from xdb_sdk import (
     AsyncState,
@@ -80,7 +80,7 @@ async def test_message_between_the_question_and_its_registration_wakes_the_waite
         asked_at = system.clock() // 1_000 * 1_000 + 1_000  # the scan that lets the worker be asked
         await asyncio.sleep((asked_at - system.clock() + gaps_ms.randint(3, 7)) / 1_000)
         await system.client.publish_to_internal_queue(process_id, SlowlyAskingProcess, "q", f"for {process_id}")
-        result = await system.client.wait_for_process_completion(process_id, str)
+        result = await system.client.wait_for_process_completion(process_id, str, timeout=DEADLINE)
         info = await system.client.describe_process(process_id)
         assert info.closed_at is not None
         return result, info.closed_at - info.started_at
@@ -105,7 +105,7 @@ async def test_message_sent_right_after_the_start_is_never_lost(system: System, 
             await system.client.publish_to_internal_queue(process_id, SlowlyAskingProcess, "q", process_id)
         else:
             await system.client.invoke_rpc(process_id, SlowlyAskingProcess.tell, process_id)
-        return await system.client.wait_for_process_completion(process_id)
+        return await system.client.wait_for_process_completion(process_id, timeout=DEADLINE)
 
     results = await all_done(start_and_tell(f"p-{i}") for i in range(1_000))
 
@@ -141,7 +141,7 @@ async def test_messages_of_many_concurrent_clients_are_each_consumed_once_by_a_l
     await system.client.start_process("loop", LoopProcess, 100)
 
     await all_done(system.client.publish_to_internal_queue("loop", LoopProcess, "q", message) for message in sent)
-    await system.client.wait_for_process_completion("loop")
+    await system.client.wait_for_process_completion("loop", timeout=DEADLINE)
 
     assert sorted(consumed) == sorted(sent)
     assert system.worker.count("TakeOneState") == 100
@@ -160,7 +160,7 @@ async def test_messages_of_one_client_are_consumed_in_the_order_in_which_it_sent
 
     await system.client.start_process("loop", LoopProcess, 500)
     await all_done(publish_in_turn(client) for client in range(10))
-    await system.client.wait_for_process_completion("loop")
+    await system.client.wait_for_process_completion("loop", timeout=DEADLINE)
     [(next_sequence_id,)] = system.sql("SELECT next_sequence_id FROM xdb_sys_process_execution")
 
     by_client = {client: [m for m in consumed if m.startswith(f"{client}:")] for client in range(10)}
@@ -212,7 +212,7 @@ async def test_no_message_is_lost_that_comes_at_the_moment_another_command_ends_
         # Timers of a second fire at whole seconds; so do most of the messages, several of them together.
         at_s = [moments_s.choice([1, 1, 1.001, 0.999, 2, 2, 3, 4]) for _ in range(8)]
         await all_done(publish(process_id, i, at) for i, at in enumerate(at_s))
-        await system.client.wait_for_process_completion(process_id)
+        await system.client.wait_for_process_completion(process_id, timeout=DEADLINE)
 
     await all_done(run(f"p-{i}") for i in range(50))
 
@@ -254,7 +254,7 @@ async def test_graceful_conditional_close_waits_for_the_state_that_works_on_the_
     system.serve(OverseenProcess)
     await system.client.start_process("p", OverseenProcess, True)
 
-    outputs = await system.client.get_process_results("p")
+    outputs = await system.client.get_process_results("p", timeout=DEADLINE)
     info = await system.client.describe_process("p")
 
     assert [(output.state_id, output.output) for output in outputs] == [
@@ -271,7 +271,7 @@ async def test_forced_conditional_close_aborts_the_state_that_works_on_the_last_
     system.serve(OverseenProcess)
     await system.client.start_process("p", OverseenProcess, False)
 
-    outputs = await system.client.get_process_results("p")
+    outputs = await system.client.get_process_results("p", timeout=DEADLINE)
     info = await system.client.describe_process("p", include={"closed_states"})
 
     assert [output.output for output in outputs] == ["nothing to do"]

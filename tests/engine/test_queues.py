@@ -9,6 +9,7 @@ import pytest
 
 from tests.engine.mailbox import (
     BOX,
+    DEADLINE,
     Mailbox,
     Want,
     all_of,
@@ -109,7 +110,7 @@ async def test_message_of_a_state_reaches_the_state_that_waits_for_it(
     system.serve(NewsProcess)
 
     await system.client.start_process("news", NewsProcess, states)
-    result = await system.client.wait_for_process_completion("news", str)
+    result = await system.client.wait_for_process_completion("news", str, timeout=DEADLINE)
 
     assert result == heard
     assert leftovers(system) == {}
@@ -261,7 +262,7 @@ async def test_values_of_all_kinds_on_one_queue_arrive_as_they_were_sent(system:
     for value in (None, Point(1, -2), "text", 7, "", 0):
         await system.client.publish_to_internal_queue("mixed", MixedProcess, MixedProcess.mixed, value)
     await system.client.publish_to_internal_queue("mixed", MixedProcess, MixedProcess.bell)
-    await system.client.wait_for_process_completion("mixed")
+    await system.client.wait_for_process_completion("mixed", timeout=DEADLINE)
 
     assert seen == [None, Point(1, -2), "text", 7, "", 0, QueueCommandStatus.RECEIVED, None, (None,)]
 
@@ -391,7 +392,7 @@ async def test_publishing_to_an_undeclared_queue_fails_the_state_and_in_the_end_
     await system.client.start_process("wrong", WrongQueueProcess, queue)
 
     with pytest.raises(ProcessFailed, match=repr(queue)) as failed:
-        await system.client.wait_for_process_completion("wrong")
+        await system.client.wait_for_process_completion("wrong", timeout=DEADLINE)
 
     assert failed.value.error_type is ProcessErrorType.STATE_API
     assert system.worker.count("TwiceWrongQueueState") == 2
