@@ -127,11 +127,13 @@ class System:
         path: The database file, for SQL of the application's own.
     """
 
-    def __init__(self, path: Path, settings: ServerSettings, *, notify: bool = True) -> None:
+    def __init__(
+        self, path: Path, settings: ServerSettings, *, notify: bool = True, registry: Registry | None = None
+    ) -> None:
         self.path = path
         self.settings = settings
         self.clock = VirtualClock()
-        self.registry = Registry()
+        self.registry = Registry() if registry is None else registry
         self._apps: dict[str, Any] = {WORKER_URL: Worker(self.registry)}
         self._notify = notify
         self._stack = AsyncExitStack()
