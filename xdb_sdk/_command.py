@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeAlias, TypeVar
 
 from xdb_sdk._definition import ProcessDefinition, unknown_name
-from xdb_sdk._duration import seconds_to_milliseconds, to_milliseconds
+from xdb_sdk._duration import seconds_to_milliseconds, since_epoch_ms, to_milliseconds
 from xdb_sdk._errors import InvalidArgumentError
 from xdb_sdk._injected import Injected
 from xdb_sdk._names import check_optional_name
@@ -26,8 +26,6 @@ from xdb_sdk.protocol import (
 T = TypeVar("T")
 
 MAX_MESSAGES_OF_A_COMMAND = 10_000
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +78,7 @@ class TimerCommand:
 
     def to_wire(self) -> TimerCommandRequest:
         """Convert to the wire form."""
-        fire_at_ms = None if self.fire_at is None else _epoch_ms(self.fire_at)
+        fire_at_ms = None if self.fire_at is None else since_epoch_ms(self.fire_at)
         return TimerCommandRequest(command_id=self.command_id, duration_ms=self.duration_ms, fire_at_ms=fire_at_ms)
 
 
@@ -147,10 +145,6 @@ class InternalQueueCommand:
             at_least=self.at_least,
             at_most=self.at_most,
         )
-
-
-def _epoch_ms(instant: datetime) -> int:
-    return -(-(instant - _EPOCH) // timedelta(milliseconds=1))
 
 
 def _check_message_count(count: int, what: str) -> None:

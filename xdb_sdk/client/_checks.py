@@ -6,6 +6,7 @@ from datetime import datetime
 
 from pydantic import ValidationError
 
+from xdb_sdk._duration import since_epoch_ms
 from xdb_sdk._errors import InvalidArgumentError
 
 
@@ -13,9 +14,9 @@ def epoch_milliseconds(at: datetime | None, what: str) -> int | None:
     """Return an aware instant as milliseconds since the epoch, and None as None."""
     if at is None:
         return None
-    if at.tzinfo is None:
+    if at.utcoffset() is None:
         raise InvalidArgumentError(f"{what} {at} has no time zone; give an aware datetime, such as datetime.now(UTC)")
-    return int(at.timestamp() * 1000)
+    return since_epoch_ms(at)
 
 
 @contextmanager
