@@ -78,7 +78,9 @@ class Server:
         self._owned = owned
         self._waiters = Waiters()
         self._is_closed = False
-        self.committer = Committer(store, clock, self._on_commit, max_batch=settings.max_commit_batch)
+        self.committer = Committer(
+            store, clock, self._on_commit, max_batch=settings.max_commit_batch, max_pending=settings.max_pending_events
+        )
         sink = CommitterSink(self.committer)
         self.dispatcher = Dispatcher(transport, store, sink, _dispatch_options(settings), clock)
         self._delivery = Delivery(
@@ -255,6 +257,7 @@ def _dispatch_options(settings: ServerSettings) -> DispatchOptions:
         max_batch_calls=settings.max_worker_batch_calls,
         max_batch_bytes=settings.max_worker_batch_bytes,
         max_answer_bytes=settings.max_answer_bytes,
+        max_value_bytes=settings.max_value_bytes,
         max_json_depth=settings.max_json_depth,
         worker_headers=settings.worker_headers,
     )

@@ -71,6 +71,9 @@ class ServerSettings:
     )
     busy_timeout: Annotated[timedelta, "How long to wait for a lock that the application holds."] = timedelta(seconds=5)
     max_commit_batch: Annotated[int, "The most events in one transaction."] = 256
+    max_pending_events: Annotated[int, "Events that may wait for a commit; more calls of clients are answered 429."] = (
+        10_000
+    )
 
     max_value_bytes: Annotated[int, "The largest input, payload, attribute or output, as JSON."] = 1 * MIB
     max_call_bytes: Annotated[int, "The largest call of a client."] = 4 * MIB

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pydantic import ValidationError
 
 from server_stub.core.json_text import find_json_problem
-from server_stub.core.outcomes import CallFailure
+from server_stub.core.value_sizes import find_large_value
 from server_stub.dispatch.jobs import Job
 from server_stub.dispatch.lines import AnswerTooLarge, LineCutter, read_beginning, read_body
 from server_stub.dispatch.options import DispatchOptions
@@ -21,7 +21,14 @@ from server_stub.dispatch.replies import (
     unreachable,
 )
 from server_stub.dispatch.transport import WorkerConnectionError, WorkerResponse, WorkerTransport
-from xdb_sdk.protocol import BATCH_CONTENT_TYPE, WORKER_BATCH_PATH, AnswerLine
+from xdb_sdk.protocol import (
+    BATCH_CONTENT_TYPE,
+    WORKER_BATCH_PATH,
+    AnswerLine,
+    ExecuteAnswer,
+    RpcAnswer,
+    WaitUntilAnswer,
+)
 
 BATCH_HEADERS = {"content-type": BATCH_CONTENT_TYPE, "accept": BATCH_CONTENT_TYPE}
 CALL_HEADERS = {"content-type": "application/json", "accept": "application/json"}
@@ -100,14 +107,19 @@ class Exchange:
         job = self._unanswered.pop(answer.call_id, None)
         if job is None:
             return  # late, or a second answer
-        problem = self._json_problem(line) if answer.status == 200 else None
-        if problem:
-            self._settle(job, invalid_response(problem))
-        else:
-            self._settle(job, reply_of(job.answer_type, answer.status, answer.body, answer.retry_after_s))
+        reply = reply_of(job.answer_type, answer.status, answer.body, answer.retry_after_s)
+        self._settle(job, self._checked(reply, line))
 
-    def _json_problem(self, text: bytes) -> str | None:
-        return find_json_problem(text, max_depth=self._options.max_json_depth)
+    def _checked(self, reply: Reply, text: bytes) -> Reply:
+        """Refuse an answer with what no database takes, or with a value over the limit."""
+        if not isinstance(reply, WaitUntilAnswer | ExecuteAnswer | RpcAnswer):
+            return reply
+        if problem := find_json_problem(text, max_depth=self._options.max_json_depth):
+            return invalid_response(problem)
+        limit = self._options.max_value_bytes
+        if len(text) > limit and (large := find_large_value(reply, limit)):
+            return invalid_response(f"{large}; the limit is {limit} bytes a value")
+        return reply
 
     async def _refused(self, response: WorkerResponse) -> None:
         if response.status in (404, 405, 415):
@@ -123,12 +135,9 @@ class Exchange:
                 body = await read_body(response, self._options.max_answer_bytes)
             else:
                 body = await read_beginning(response, _MAX_ERROR_BODY_BYTES)
-            problem = self._json_problem(body) if response.status == 200 else None
             retry_after = response.headers.get("retry-after")
         reply = reply_of_response(job.answer_type, response.status, body, retry_after)
-        if problem and not isinstance(reply, CallFailure):
-            reply = invalid_response(problem)
-        self._settle_rest(reply)
+        self._settle_rest(self._checked(reply, body))
 
     async def _keep_deadlines(self, work: Awaitable[None]) -> None:
         self._set_alarm()

@@ -17,8 +17,8 @@ from server_stub.dispatch.replies import Answer, Reply
 from xdb_sdk.protocol import (
     DEADLINE_HEADER,
     EXECUTE_PATH,
-    PROTOCOL_VERSION,
     IDEMPOTENCY_KEY_HEADER,
+    PROTOCOL_VERSION,
     RPC_PATH,
     WAIT_UNTIL_PATH,
     CallContext,

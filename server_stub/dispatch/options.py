@@ -17,6 +17,7 @@ class DispatchOptions:
         max_batch_calls: Calls in one request at most.
         max_batch_bytes: Size of a request above which no further call is added. A larger call travels alone.
         max_answer_bytes: The largest answer of one call; reading stops there.
+        max_value_bytes: The largest value in an answer: an input, payload, attribute or output, as JSON.
         max_json_depth: The deepest nesting of an answer.
         max_lock_conflicts: How often a call is repeated because its read set changed, before that is a failure.
         max_revise_rounds: How often a worker may ask for another read within one attempt (status 406).
@@ -32,6 +33,7 @@ class DispatchOptions:
     max_batch_calls: int = 64
     max_batch_bytes: int = MIB
     max_answer_bytes: int = 8 * MIB
+    max_value_bytes: int = MIB
     max_json_depth: int = 100
     max_lock_conflicts: int = 10
     max_revise_rounds: int = 3

@@ -32,6 +32,10 @@ LONGEST_RETRY_S = 2.0
 CONCURRENT_START_TRIES = 5
 
 
+class CommitterFull(Exception):
+    """Too many events wait already; this one was not taken."""
+
+
 @dataclass(slots=True, eq=False)
 class _Pending:
     event: Event[Any]
@@ -105,15 +109,23 @@ class Committer:
         clock: The time of every transition.
         on_commit: Called in the event loop with what each transaction has changed, before callers are answered.
         max_batch: The most events of one transaction.
+        max_pending: How many events may wait before impatient ones are refused.
     """
 
     def __init__(
-        self, store: Store, clock: Clock, on_commit: Callable[[Changes], None], *, max_batch: int = 256
+        self,
+        store: Store,
+        clock: Clock,
+        on_commit: Callable[[Changes], None],
+        *,
+        max_batch: int = 256,
+        max_pending: int = 10_000,
     ) -> None:
         self._store = store
         self._clock = clock
         self._on_commit = on_commit
         self._max_batch = max_batch
+        self._max_pending = max_pending
         self._queue: deque[_Pending] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -142,11 +154,13 @@ class Committer:
 
         Returns:
             A future with the event's result, or one of: `Refused`, `RowWriteFailed`, `RowReadFailed`,
-            `StoreUnavailable`.
+            `StoreUnavailable`, `CommitterFull`.
         """
         future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
         if self._is_closing:
             future.set_exception(StoreUnavailable("the server is stopping"))
+        elif len(self._queue) >= self._max_pending and not is_patient:
+            future.set_exception(CommitterFull())
         else:
             self._queue.append(_Pending(event, cast("asyncio.Future[Any]", future), is_patient))
             self._wake.set()

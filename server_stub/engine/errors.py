@@ -10,7 +10,6 @@ UNAVAILABLE_RETRY_AFTER_S = 1.0
 _STATUS = {
     ErrorSubType.INVALID_REQUEST: 400,
     ErrorSubType.PROCESS_NOT_FOUND: 404,
-    ErrorSubType.STATE_EXECUTION_NOT_FOUND: 404,
     ErrorSubType.TIMER_NOT_FOUND: 404,
     ErrorSubType.PROCESS_ALREADY_STARTED: 409,
     ErrorSubType.PROCESS_NOT_RUNNING: 409,
@@ -69,6 +68,16 @@ def of_store_error(error: StoreError) -> ServiceError:
             return _unavailable("the database is unavailable or busy; nothing was changed, try again")
         case _:
             raise error
+
+
+def too_busy() -> ServiceError:
+    """Give the answer to a call that would make the server fall further behind."""
+    body = ErrorBody(
+        error_sub_type=ErrorSubType.TOO_MANY_REQUESTS,
+        details="too many calls wait for the database; nothing was changed, try again later",
+        retry_after_s=UNAVAILABLE_RETRY_AFTER_S,
+    )
+    return ServiceError(429, body)
 
 
 def server_stopping() -> ServiceError:

@@ -25,8 +25,8 @@ from server_stub.core.refusals import InvalidAnswer, Refused, process_not_found
 from server_stub.core.urls import normalise_worker_url
 from server_stub.dispatch.dispatcher import Dispatcher, DispatcherClosed
 from server_stub.dispatch.jobs import RpcInvocation
-from server_stub.engine.committer import Committer
-from server_stub.engine.errors import of_call_failure, of_refused, of_store_error, refusal, server_stopping
+from server_stub.engine.committer import Committer, CommitterFull
+from server_stub.engine.errors import of_call_failure, of_refused, of_store_error, refusal, server_stopping, too_busy
 from server_stub.engine.views import describe_answer, process_summary, state_answer, wait_answer
 from server_stub.engine.waiters import Subscription, Waiters
 from xdb_sdk.protocol import (
@@ -277,6 +277,8 @@ class Operations:
             raise
         except StoreError as error:
             raise of_store_error(error) from error
+        except CommitterFull as error:
+            raise too_busy() from error
         except DispatcherClosed as error:
             raise server_stopping() from error
 

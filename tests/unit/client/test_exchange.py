@@ -67,7 +67,6 @@ def drive(
         (START, 400, "INVALID_REQUEST", errors.ClientSideError),
         (START, 413, "PAYLOAD_TOO_LARGE", errors.ClientSideError),
         (START, 404, "TIMER_NOT_FOUND", errors.ClientSideError),
-        (START, 404, "STATE_EXECUTION_NOT_FOUND", errors.ClientSideError),
         (START, 404, "NOT_FOUND", errors.ClientSideError),
         (START, 405, "METHOD_NOT_ALLOWED", errors.ClientSideError),
         (START, 500, "INTERNAL", errors.ServerSideError),

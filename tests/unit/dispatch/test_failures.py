@@ -240,6 +240,25 @@ async def test_answer_that_cannot_be_read_fails_only_its_own_call(spoiler: bytes
     assert "too large" in failures[2].details or "cannot be read" in failures[2].details
 
 
+async def test_value_over_the_limit_is_named_and_harms_no_other_call() -> None:
+    large = DONE | {"publish": [{"queueName": "q", "payload": "x" * 2_000}]}
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        first, second = await start_batch(receive, send)
+        body = answer_line(first, Answer(200, large)) + answer_line(second, Answer(200, DONE))
+        await send({"type": "http.response.body", "body": body})
+
+    async with dispatching(app=app, options=DispatchOptions(max_value_bytes=1_000)) as world:
+        world.dispatcher.dispatch([make_call(1), make_call(2)])
+        await world.sink.wait_for(2)
+
+    failure, answered = (outcome for _, outcome in sorted(world.sink.outcomes, key=lambda entry: entry[0].state.number))
+    assert isinstance(failure, CallFailure)
+    assert failure.kind is FailureKind.INVALID_RESPONSE
+    assert failure.details == "publish.0.payload is 2002 bytes of JSON; the limit is 1000 bytes a value"
+    assert isinstance(answered, StateAnswered)
+
+
 async def test_endless_answer_ends_at_the_size_limit() -> None:
     sent_bytes = 0
 

@@ -1,0 +1,197 @@
+"""Group commit: what a failing event does to others, and what happens while the database is away."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server_stub.core.changes import Changes
+from server_stub.core.client_events import StartProcess
+from server_stub.core.ports import ConcurrentStart, RowWriteFailed, Store, StoreUnavailable, Work
+from server_stub.core.refusals import Refused
+from server_stub.engine.committer import Committer, CommitterFull
+from server_stub.storage.sqlite import SqliteOptions, SqliteStore, Synchronous
+from tests.support.virtual_time import VIRTUAL_TIME_BACKEND, VirtualClock
+from xdb_sdk.protocol import StartAnswer, StartRequest, TableMapping
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return VIRTUAL_TIME_BACKEND
+
+
+class FailingStore:
+    """A store that raises what the test says instead of some transactions."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.failures: list[Exception] = []
+        self.transactions = 0
+
+    async def transact(self, work: Work) -> Changes:
+        """See `Store.transact`."""
+        self.transactions += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return await self._store.transact(work)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[FailingStore]:
+    inner = SqliteStore.open(tmp_path / "xdb.db", SqliteOptions(synchronous=Synchronous.OFF))
+    await inner.run_sql("CREATE TABLE users (id TEXT PRIMARY KEY, name TEXT UNIQUE)")
+    yield FailingStore(inner)
+    await inner.close()
+
+
+@pytest.fixture
+async def make_committer(store: FailingStore) -> AsyncIterator[Callable[..., Committer]]:
+    made: list[Committer] = []
+
+    def make(**options: Any) -> Committer:
+        committer = Committer(store, VirtualClock(), lambda changes: None, **options)
+        made.append(committer)
+        return committer
+
+    yield make
+    for committer in made:
+        await committer.close()
+
+
+def start(process_id: str, *, name: str | None = None) -> StartProcess:
+    tables: tuple[TableMapping, ...] = ()
+    if name is not None:
+        tables = (TableMapping(table_name="users", primary_key={"id": process_id}, initial_write={"name": name}),)
+    request = StartRequest(process_id=process_id, process_type="T", worker_url="http://worker", tables=tables)
+    return StartProcess(request, f"execution-of-{process_id}")
+
+
+async def test_events_that_arrive_together_share_a_transaction(
+    store: FailingStore, make_committer: Callable[..., Committer]
+) -> None:
+    committer = make_committer()
+    futures = [committer.submit(start(f"p-{i}")) for i in range(50)]
+
+    committer.start()
+    answers = await asyncio.gather(*futures)
+
+    assert len({answer.process_execution_id for answer in answers}) == 50
+    assert store.transactions == 1
+    assert committer.counters.largest_batch == 50
+
+
+async def test_row_that_the_database_refuses_hurts_nobody_else(
+    store: FailingStore, make_committer: Callable[..., Committer]
+) -> None:
+    committer = make_committer()
+    futures = [committer.submit(start(f"p-{i}", name="taken" if i in (3, 7) else f"name-{i}")) for i in range(10)]
+
+    committer.start()
+    results = await asyncio.gather(*futures, return_exceptions=True)
+
+    assert [isinstance(result, StartAnswer) for result in results].count(True) == 9
+    (failure,) = [result for result in results if not isinstance(result, StartAnswer)]
+    assert isinstance(failure, RowWriteFailed)
+    assert failure.error.kind == "UNIQUE"
+
+
+async def test_refused_event_is_answered_while_the_others_are_committed(
+    make_committer: Callable[..., Committer],
+) -> None:
+    committer = make_committer()
+    futures = [committer.submit(start("p")), committer.submit(start("p")), committer.submit(start("q"))]
+
+    committer.start()
+    first, second, third = await asyncio.gather(*futures, return_exceptions=True)
+
+    assert isinstance(first, StartAnswer)
+    assert isinstance(second, Refused)
+    assert isinstance(third, StartAnswer)
+
+
+async def test_patient_event_is_kept_until_the_database_is_back_and_others_are_told(
+    store: FailingStore, make_committer: Callable[..., Committer], caplog: pytest.LogCaptureFixture
+) -> None:
+    store.failures = [StoreUnavailable("locked") for _ in range(20)]
+    committer = make_committer()
+    patient = committer.submit(start("patient"), is_patient=True)
+    impatient = committer.submit(start("impatient"))
+
+    committer.start()
+    results = await asyncio.gather(patient, impatient, return_exceptions=True)
+
+    assert isinstance(results[0], StartAnswer)
+    assert isinstance(results[1], StoreUnavailable)
+    assert 10 < asyncio.get_running_loop().time() < 60
+    assert [record.message for record in caplog.records] == [
+        "database unavailable: locked",
+        "database available again",
+    ]
+
+
+async def test_concurrent_start_is_tried_again_at_once(
+    store: FailingStore, make_committer: Callable[..., Committer]
+) -> None:
+    store.failures = [ConcurrentStart("unique")]
+    committer = make_committer()
+    committer.start()
+
+    answer = await committer.submit(start("p"))
+
+    assert answer.process_execution_id == "execution-of-p"
+    assert store.transactions == 2
+
+
+async def test_event_with_a_bug_fails_alone(
+    store: FailingStore, make_committer: Callable[..., Committer], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(StartProcess):
+        def apply(self, *_: Any) -> StartAnswer:
+            raise ZeroDivisionError
+
+    committer = make_committer()
+    futures = [committer.submit(start("p")), committer.submit(Broken(start("b").request, "e"))]
+
+    committer.start()
+    good, broken = await asyncio.gather(*futures, return_exceptions=True)
+
+    assert isinstance(good, StartAnswer)
+    assert isinstance(broken, ZeroDivisionError)
+    assert "event failed: Broken" in caplog.text
+
+
+async def test_full_committer_takes_answers_of_workers_but_no_calls_of_clients(
+    make_committer: Callable[..., Committer],
+) -> None:
+    committer = make_committer(max_pending=2)
+    futures = [
+        committer.submit(start("a")),
+        committer.submit(start("b")),
+        committer.submit(start("c")),
+        committer.submit(start("d"), is_patient=True),
+    ]
+
+    committer.start()
+    results = await asyncio.gather(*futures, return_exceptions=True)
+
+    assert [type(result) for result in results] == [StartAnswer, StartAnswer, CommitterFull, StartAnswer]
+
+
+async def test_closed_committer_finishes_what_it_has_and_takes_no_more(
+    make_committer: Callable[..., Committer],
+) -> None:
+    committer = make_committer()
+    accepted = committer.submit(start("a"))
+    committer.start()
+
+    await committer.close()
+    late = committer.submit(start("b"))
+
+    assert isinstance(await accepted, StartAnswer)
+    with pytest.raises(StoreUnavailable):
+        await late
