@@ -18,6 +18,7 @@ from server_stub.core.ports import StoreError
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
+_DRAIN_S = 0.2
 
 
 def serve(settings: ServerSettings) -> None:
@@ -66,9 +67,22 @@ class _UvicornServer(uvicorn.Server):
         """Stop; called by uvicorn while its signal handlers still stand, so that nothing cuts the end short."""
         logger.info("stopping")
         self._server.begin_shutdown()
+        await self._drain(sockets or [])
         await super().shutdown(sockets)
         await self._server.close()
         logger.info("stopped")
+
+    async def _drain(self, sockets: list[socket.socket]) -> None:
+        """Take no connections, and let those that are in use end with their next answer.
+
+        A connection that is closed while a request is on its way leaves the client not knowing what became of it.
+        """
+        for listening in self.servers:
+            listening.close()
+        for listener in sockets:
+            listener.close()
+        self.server_state.default_headers = [*self.server_state.default_headers, (b"connection", b"close")]
+        await asyncio.sleep(_DRAIN_S)
 
 
 def _listen(host: str, port: int) -> socket.socket:
