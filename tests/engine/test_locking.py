@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from server_stub.config import ServerSettings
+from server_stub.dispatch.lock_queue import LockTicket
 from tests.support.system import System
 from xdb_sdk import (
     AsyncState,
@@ -242,6 +243,27 @@ async def test_counter_of_a_hundred_locking_rpcs_equals_their_successes(
     assert final == 100
     assert sorted(before) == list(range(100))
     assert len(system.worker.calls) == 100
+
+
+@pytest.mark.parametrize("process_class", [CounterProcess, LocalCounterProcess])
+async def test_counter_equals_the_successes_also_of_calls_that_do_not_queue_as_those_of_several_servers(
+    system: System, process_class: type[Counter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LockTicket, "is_granted", True)
+    await start_counters(system, "p", process_class=process_class)
+
+    async def add(seconds: float) -> bool:
+        try:
+            await system.client.invoke_rpc("p", process_class.add, seconds)
+        except RpcLockNotAcquiredError:
+            return False
+        return True
+
+    successes = sum(await asyncio.gather(*(add(0.001 * (number % 7)) for number in range(100))))
+
+    [final] = (await system.client.get_data_attributes("p", process_class, ["count"])).values()
+    assert final == successes
+    assert 10 < successes < 100
 
 
 async def test_locking_rpcs_that_several_classes_inherit_wait_for_each_other_as_well(system: System) -> None:

@@ -402,6 +402,23 @@ async def test_digits_of_a_large_integer_are_the_same_in_a_description(system: S
     assert info.outputs[0].output == 10**400 + 1
 
 
+@pytest.mark.parametrize("character", ["x", "é", "漢", "🙂"])
+async def test_process_id_is_kept_whole_up_to_its_bound_in_bytes_and_refused_above(
+    system: System, character: str
+) -> None:
+    system.serve(EchoProcess)
+    filled = character * (255 // len(character.encode()))
+    longest = filled + "x" * (255 - len(filled.encode()))
+
+    for process_id in (longest[:-1], longest):
+        await system.client.start_process(process_id, EchoProcess, None, A_DAY)
+    with pytest.raises(InvalidArgumentError, match="255"):
+        await system.client.start_process(longest + "x", EchoProcess, None, A_DAY)
+
+    assert {each.process_id async for each in system.client.list_processes()} == {longest[:-1], longest}
+    assert await system.client.invoke_rpc(longest, EchoProcess.echo, "x") == "x"
+
+
 async def test_value_above_the_limit_is_refused_and_never_cut(system: System) -> None:
     system.serve(EchoProcess)
     await system.client.start_process("p", EchoProcess, None, A_DAY)
