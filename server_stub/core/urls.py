@@ -6,9 +6,9 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def normalise_worker_url(url: str) -> str:
-    """Give the URL that the worker's paths are appended to: lower-case scheme and host, no slash at the end.
+    """Give the URL that the worker's paths are joined with: lower-case scheme and host, no slash after the path.
 
-    A path is kept as a prefix; a port that the scheme implies is left out.
+    A path is kept as a prefix, and a query for every request; a port that the scheme implies is left out.
 
     Raises:
         ValueError: It is no URL of a worker. The text says what is wrong and what one looks like.
@@ -30,11 +30,18 @@ def normalise_worker_url(url: str) -> str:
         raise _refusal(url, "it has no host")
     if "@" in parts.netloc:
         raise _refusal(f"{scheme}://...", "it contains a user name; send credentials in a header instead")
-    if "?" in url or "#" in url:
-        raise _refusal(url, "it has a query or a fragment")
+    if "#" in url:
+        raise _refusal(url, "it has a fragment")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     authority = host if port in (None, _DEFAULT_PORTS[scheme]) else f"{host}:{port}"
-    return f"{scheme}://{authority}{parts.path.rstrip('/')}"
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{scheme}://{authority}{parts.path.rstrip('/')}{query}"
+
+
+def join_path(worker_url: str, path: str) -> str:
+    """Give the URL of one of the worker's paths; a query of the worker's URL stays at the end."""
+    base, mark, query = worker_url.partition("?")
+    return f"{base}{path}{mark}{query}"
 
 
 def _refusal(url: str, problem: str) -> ValueError:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pydantic import ValidationError
 
 from server_stub.core.json_text import find_json_problem
+from server_stub.core.urls import join_path
 from server_stub.core.value_sizes import find_large_value
 from server_stub.dispatch.jobs import Job
 from server_stub.dispatch.lines import AnswerTooLarge, LineCutter, read_beginning, read_body
@@ -70,12 +71,14 @@ class Exchange:
         Raises:
             BatchRefused: The worker does not know such requests; no call is settled.
         """
-        await self._keep_deadlines(self._batch(transport, url + WORKER_BATCH_PATH, BATCH_HEADERS | dict(headers)))
+        await self._keep_deadlines(
+            self._batch(transport, join_path(url, WORKER_BATCH_PATH), BATCH_HEADERS | dict(headers))
+        )
 
     async def post_single(self, transport: WorkerTransport, url: str, headers: Mapping[str, str]) -> None:
         """Send the only call to the path of its operation."""
         [job] = self._unanswered.values()
-        await self._keep_deadlines(self._single(job, transport, url + job.path, CALL_HEADERS | dict(headers)))
+        await self._keep_deadlines(self._single(job, transport, join_path(url, job.path), CALL_HEADERS | dict(headers)))
 
     async def _batch(self, transport: WorkerTransport, url: str, headers: Mapping[str, str]) -> None:
         body = b"".join([job.line(call_id) for call_id, job in self._unanswered.items()])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from server_stub.core.outcomes import CallFailure, FailureKind
 from server_stub.core.ports import CallReads, Clock, RowReadFailed, Store, StoreUnavailable, UnknownUserTable
+from server_stub.core.urls import join_path
 from server_stub.dispatch.exchange import BATCH_HEADERS, CALL_HEADERS, BatchRefused, Exchange
 from server_stub.dispatch.jobs import Job
 from server_stub.dispatch.options import DispatchCounters, DispatchOptions
@@ -279,7 +280,7 @@ class Lane:
         headers = headers | dict(self._around.options.worker_headers)
         async with (
             asyncio.timeout(_NOTICE_TIMEOUT_S),
-            self._around.transport.post(self._url + path, body, headers, _NOTICE_TIMEOUT_S) as response,
+            self._around.transport.post(join_path(self._url, path), body, headers, _NOTICE_TIMEOUT_S) as response,
         ):
             async for _ in response.chunks():
                 pass  # read to the end, so that the connection can be used again

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from server_stub.app import Server
 from server_stub.config import ServerSettings
@@ -46,10 +47,11 @@ class RecordingTransport:
         self.urls.append(url)
         self.headers.append(headers)
         at_s = asyncio.get_running_loop().time()
-        if url.endswith(WORKER_BATCH_PATH):
+        path = urlsplit(url).path
+        if path.endswith(WORKER_BATCH_PATH):
             self.calls += [json.loads(line) | {"at_s": at_s} for line in body.splitlines()]
         else:
-            self.calls.append({"operation": url.rpartition("/")[2], "body": json.loads(body), "at_s": at_s})
+            self.calls.append({"operation": path.rpartition("/")[2], "body": json.loads(body), "at_s": at_s})
         async with self._inner.post(url, body, headers, timeout_s) as response:
             yield response
 

@@ -259,14 +259,23 @@ async def test_connection_is_used_again() -> None:
     assert worker.connections == 1
 
 
-@pytest.mark.parametrize("suffix", ["", "/", "/api", "/api/"])
-async def test_worker_url_may_end_in_a_slash_and_have_a_prefix(suffix: str) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "path"),
+    [
+        ("", WORKER_BATCH_PATH),
+        ("/", WORKER_BATCH_PATH),
+        ("/api", "/api" + WORKER_BATCH_PATH),
+        ("/api/", "/api" + WORKER_BATCH_PATH),
+        ("/api/?token=a/b&c=", f"/api{WORKER_BATCH_PATH}?token=a/b&c="),
+    ],
+)
+async def test_worker_url_may_end_in_a_slash_and_have_a_prefix_and_a_query(suffix: str, path: str) -> None:
     async with raw_worker(RawRequest.answer_all) as worker, dispatching() as (dispatcher, sink):
         dispatcher.dispatch([make_call(1, worker_url=normalise_worker_url(worker.url + suffix))])
         [outcome] = await sink.wait_for(1)
 
     assert isinstance(outcome, StateAnswered)
-    assert worker.requests[0].path == suffix.rstrip("/") + WORKER_BATCH_PATH
+    assert worker.requests[0].path == path
 
 
 async def test_worker_is_reached_over_ipv6() -> None:
