@@ -107,7 +107,7 @@ class NewBase(ObjectProcess):
     place: DataAttribute[str | None] = data_attribute(str | None)
     note = data_attribute(str)
     go = internal_queue(None)
-    starting_state: ClassVar[type[Step]] = NewStep
+    starting_state: ClassVar[type[AsyncState[None]]] = NewStep
 
     @rpc
     def where(self, persistence: Persistence) -> str:
@@ -218,6 +218,33 @@ async def test_rpc_of_an_old_client_is_given_what_a_new_worker_reads(
     after = await system.client.invoke_rpc("p", old.where)
 
     assert (before, after) == ("1 somewhere", result)
+
+
+@state(state_id="Step")
+class AskingStep(AsyncState[None]):
+    """Reads already in wait_until, for which its execution was created to read nothing."""
+
+    def wait_until(self, persistence: Persistence) -> CommandRequest:
+        persistence.set_state_execution_local("place", persistence.get_data_attribute("place"))
+        return CommandRequest.empty()
+
+    def execute(self, persistence: Persistence) -> StateDecision:
+        return StateDecision.graceful_complete_process(persistence.get_state_execution_local("place"))
+
+
+@process(type_name="Item", table_name="item", primary_key="item_id", primary_key_type=str)
+class AskingItem(NewBase):
+    starting_state: ClassVar[type[AsyncState[None]]] = AskingStep
+
+
+async def test_attribute_that_a_new_worker_reads_in_wait_until_is_read_too(system: System) -> None:
+    redeploy(system, AskingItem)
+
+    await start_old(system, OldItem)
+
+    assert await system.client.wait_for_process_completion("p", str) == "shelf"
+    waits = [call["body"]["context"]["attempt"] for call in system.worker.calls if call["operation"] == "wait-until"]
+    assert waits == [1, 1]
 
 
 @process(type_name="Item", table_name="other", primary_key="item_id", primary_key_type=str)
