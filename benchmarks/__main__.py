@@ -21,8 +21,8 @@ from benchmarks.xdb_engine import running_engine
     "--workload",
     "workloads",
     multiple=True,
-    type=click.Choice(Workload),
-    default=list(Workload),
+    type=click.Choice([workload.value for workload in Workload]),
+    default=[workload.value for workload in Workload],
     help="Run this one only; may be repeated.",
 )
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Runs; medians are printed.")
@@ -30,7 +30,7 @@ from benchmarks.xdb_engine import running_engine
 @click.option("--peers", "with_peers", is_flag=True, help="Run other engines too, in turns with ours.")
 @click.option("--json", "as_json", is_flag=True, help="Print every run as a line of JSON instead of tables.")
 def main(
-    url: str | None, workloads: Sequence[Workload], repeat: int, quick: bool, with_peers: bool, as_json: bool
+    url: str | None, workloads: Sequence[str], repeat: int, quick: bool, with_peers: bool, as_json: bool
 ) -> None:
     """Measure xdb: a server, a worker and a client, each its own process, with durable commits."""
     peers = PEERS if with_peers else ()
@@ -39,7 +39,7 @@ def main(
     sizes = QUICK_SIZES if quick else FULL_SIZES
     runs = []
     for _ in range(repeat):
-        for workload in workloads:
+        for workload in map(Workload, workloads):
             for run in _measure_all(url, workload, sizes[workload], peers):
                 click.echo(f"{run.workload} on {run.engine}: {run.elapsed_s:.1f} s", err=True)
                 runs.append(run)
