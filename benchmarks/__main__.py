@@ -29,9 +29,7 @@ from benchmarks.xdb_engine import running_engine
 @click.option("--quick", is_flag=True, help="Few executions: shows that everything works, measures nothing.")
 @click.option("--peers", "with_peers", is_flag=True, help="Run other engines too, in turns with ours.")
 @click.option("--json", "as_json", is_flag=True, help="Print every run as a line of JSON instead of tables.")
-def main(
-    url: str | None, workloads: Sequence[str], repeat: int, quick: bool, with_peers: bool, as_json: bool
-) -> None:
+def main(url: str | None, workloads: Sequence[str], repeat: int, quick: bool, with_peers: bool, as_json: bool) -> None:
     """Measure xdb: a server, a worker and a client, each its own process, with durable commits."""
     peers = PEERS if with_peers else ()
     for peer in peers:
