@@ -217,6 +217,11 @@ class StateDecision:
                     next_states=movements,
                 )
             )
+        if self.close_type is not None and movements:
+            raise InvalidArgumentError(
+                "a decision that closes has next states as well: make one or the other, or "
+                "StateDecision.force_complete_if_internal_queue_empty_or_else(...)"
+            )
         if self.close_type is not None:
             return StateDecisionBody(
                 thread_close_decision=ThreadCloseDecision(close_type=self.close_type, close_output=output)

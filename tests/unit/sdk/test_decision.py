@@ -118,6 +118,13 @@ def test_an_output_that_cannot_be_written_is_refused() -> None:
         StateDecision.graceful_complete_process(object()).to_wire(COUNTING)
 
 
+def test_a_close_together_with_next_states_is_refused() -> None:
+    decision = StateDecision(movements=(StateMovement(DoneState),), close_type=CloseType.DEAD_END)
+
+    with pytest.raises(InvalidArgumentError, match="one or the other"):
+        decision.to_wire(COUNTING)
+
+
 @pytest.mark.parametrize("graceful", [False, True])
 def test_a_conditional_close_names_its_queues_and_what_else(graceful: bool) -> None:
     decision = StateDecision.force_complete_if_internal_queue_empty_or_else(
