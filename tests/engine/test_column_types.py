@@ -231,7 +231,7 @@ class BoundedProcess(ObjectProcess):
     blob = data_attribute(bytes)
     document = data_attribute(list[str])
 
-    starting_state: ClassVar[type[AsyncState[str]] | None] = FillState
+    starting_state: ClassVar[Any] = FillState
 
 
 class OpenBoundedProcess(BoundedProcess):

@@ -107,7 +107,7 @@ class NewBase(ObjectProcess):
     place: DataAttribute[str | None] = data_attribute(str | None)
     note = data_attribute(str)
     go = internal_queue(None)
-    starting_state: ClassVar[type[AsyncState[None]]] = NewStep
+    starting_state: ClassVar[Any] = NewStep
 
     @rpc
     def where(self, persistence: Persistence) -> str:
@@ -234,7 +234,7 @@ class AskingStep(AsyncState[None]):
 
 @process(type_name="Item", table_name="item", primary_key="item_id", primary_key_type=str)
 class AskingItem(NewBase):
-    starting_state: ClassVar[type[AsyncState[None]]] = AskingStep
+    starting_state: ClassVar[Any] = AskingStep
 
 
 async def test_attribute_that_a_new_worker_reads_in_wait_until_is_read_too(system: System) -> None:

@@ -68,7 +68,7 @@ class PersonProcess(ObjectProcess):
     age = data_attribute(int)
     go = internal_queue(None)
 
-    starting_state: ClassVar[type[AsyncState[None]]] = TakeState
+    starting_state: ClassVar[Any] = TakeState
 
     @rpc
     def get_name(self, persistence: Persistence) -> list[Any]:
@@ -179,7 +179,7 @@ class ClaimProcess(ObjectProcess):
     email = data_attribute(str)
     go = internal_queue(None)
 
-    starting_state: ClassVar[type[AsyncState[None]]] = ClaimState
+    starting_state: ClassVar[Any] = ClaimState
     states = (AfterState,)
 
 
