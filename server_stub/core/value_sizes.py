@@ -9,6 +9,10 @@ from pydantic_core import to_json
 from xdb_sdk.protocol import Json
 
 
+_OF_USERS = (Any, tuple[Any, ...])
+"""Fields of these types hold one value; the data of a recorded event is several that are kept as one."""
+
+
 def find_large_value(model: BaseModel, max_value_bytes: int) -> str | None:
     """Name the first value of a model that is too large as JSON, and its size; None if there is none.
 
@@ -26,7 +30,7 @@ def _values_of(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Json]]
     for name, field in type(model).model_fields.items():
         path = f"{prefix}{field.alias or name}"
         value = getattr(model, name)
-        if field.annotation is Any:
+        if field.annotation in _OF_USERS:
             yield path, value
         elif isinstance(value, BaseModel):
             yield from _values_of(value, f"{path}.")
