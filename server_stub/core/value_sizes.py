@@ -8,7 +8,6 @@ from pydantic_core import to_json
 
 from xdb_sdk.protocol import Json
 
-
 _OF_USERS = (Any, tuple[Any, ...])
 """Fields of these types hold one value; the data of a recorded event is several that are kept as one."""
 
