@@ -8,7 +8,10 @@ from xdb_sdk.protocol import Json, ProcessErrorInfo, ProcessStatus, StateOutput,
 def close(
     edit: Edit, status: ProcessStatus, *, reason: str | None = None, error: ProcessErrorInfo | None = None
 ) -> None:
-    """Leave RUNNING: abort the open states, drop messages and timers, keep outputs, tell the waiters."""
+    """Leave RUNNING: abort the open states, drop messages and timers, keep outputs, tell the waiters.
+
+    The store deletes the messages and timers last, and with them what this very transaction adds.
+    """
     process, changes = edit.process, edit.changes
     process.status = status
     process.closed_at_ms = edit.now_ms
@@ -18,21 +21,7 @@ def close(
     edit.touch_process()
     for state in edit.execution.open_states():
         end_state(edit, state, StateStatus.ABORTED)
-    edit.execution.queues.clear()
-    drop_pending(edit)
     changes.closed_processes[process.process_execution_id] = process
-
-
-def drop_pending(edit: Edit) -> None:
-    """Forget messages and timers that this very transaction was about to add to the closed execution."""
-    process_execution_id, changes = edit.process.process_execution_id, edit.changes
-    for message_key in [key for key in changes.new_messages if key[0] == process_execution_id]:
-        del changes.new_messages[message_key]
-    for message_key in [key for key in changes.claimed_messages if key[0] == process_execution_id]:
-        del changes.claimed_messages[message_key]
-    for timer_key in [key for key in changes.new_timers if key.process_execution_id == process_execution_id]:
-        del changes.new_timers[timer_key]
-        changes.deleted_timers.add(timer_key)
 
 
 def end_state(edit: Edit, state: StateExecution, status: StateStatus) -> None:

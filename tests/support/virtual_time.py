@@ -6,6 +6,7 @@ once in the loop's thread. There is no real I/O: sockets, subprocesses and other
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -16,6 +17,9 @@ EPOCH_MS: Final = 1_767_225_600_000
 
 _RESOLUTION_S = 1e-5
 """Callbacks closer than this run together. Wide enough that a float of seconds can tell apart a thousand years."""
+
+
+_PATIENCE_S = 60
 
 
 class Deadlock(RuntimeError):
@@ -29,6 +33,16 @@ class Deadlock(RuntimeError):
         )
 
 
+class Endless(RuntimeError):
+    """Something is repeated for ever: a state that always fails, say, whose process nobody ends."""
+
+    def __init__(self, virtual_now_s: float) -> None:
+        super().__init__(
+            f"the loop has been busy for {_PATIENCE_S} s of real time and is at {virtual_now_s:.0f} s of its own; "
+            "give waits a timeout, or processes and retry policies an end"
+        )
+
+
 class VirtualTimeLoop(asyncio.BaseEventLoop):
     """Event loop whose `time()` begins at 0.0 and jumps to the next callback whenever nothing is ready."""
 
@@ -36,6 +50,8 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._virtual_now_s = 0.0
         self._clock_resolution = _RESOLUTION_S
+        self._turns = 0
+        self._give_up_at_s = time.monotonic() + _PATIENCE_S
         self._selector = self  # what BaseEventLoop polls for I/O; here polling is what makes time pass
 
     def time(self) -> float:
@@ -47,7 +63,11 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 
         Raises:
             Deadlock: Nothing is ready and nothing is scheduled.
+            Endless: There is always something to do, and has been for a minute of real time.
         """
+        self._turns += 1
+        if self._turns % 1_000 == 0 and time.monotonic() > self._give_up_at_s:
+            raise Endless(self._virtual_now_s)
         if timeout_s is None:
             raise Deadlock(sorted(repr(task) for task in asyncio.all_tasks(self)))
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]  # base class internals
