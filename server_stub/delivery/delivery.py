@@ -20,6 +20,8 @@ from server_stub.delivery.plan import Plan
 logger = logging.getLogger(__name__)
 
 _FIRST_RETRY_S = 0.25
+_LONGEST_RETRY_S = 5.0
+"""Soon after the database is back, all that has become due meanwhile is found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ class Delivery:
             try:
                 await self._scan()
             except Exception as error:
-                retry_s = min(max(2 * retry_s, _FIRST_RETRY_S), self._rescan_interval_s)
+                retry_s = min(max(2 * retry_s, _FIRST_RETRY_S), _LONGEST_RETRY_S, self._rescan_interval_s)
                 if self.is_healthy:
                     logger.exception("cannot search for what is due, trying again", extra={"error": str(error)})
                 self.is_healthy = False
