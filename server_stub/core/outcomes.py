@@ -9,12 +9,12 @@ from xdb_sdk.protocol import DatabaseErrorInfo, ExecuteAnswer, RpcAnswer, WaitUn
 
 
 class FailureKind(StrEnum):
-    """Where a call failed; an RPC's caller is told by it (semantics 5.5)."""
+    """Where a call failed: told to the caller of an RPC, kept with a failed attempt of a state (semantics 4.1, 5.5)."""
 
     WORKER_ERROR = "WORKER_ERROR"
-    UNREACHABLE = "UNREACHABLE"
-    TIMEOUT = "TIMEOUT"
-    INVALID_RESPONSE = "INVALID_RESPONSE"
+    UNREACHABLE = "WORKER_UNREACHABLE"
+    TIMEOUT = "WORKER_TIMEOUT"
+    INVALID_RESPONSE = "INVALID_WORKER_RESPONSE"
     DATABASE_READ = "DATABASE_READ"
     DATABASE_WRITE = "DATABASE_WRITE"
     READ_SET_CHANGED = "READ_SET_CHANGED"

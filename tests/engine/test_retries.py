@@ -422,7 +422,7 @@ async def test_worker_that_is_down_at_first_is_called_again_until_it_is_up(syste
     result = await system.client.wait_for_process_completion("p", int)
 
     assert down.last_failure is not None
-    assert (down.last_failure.http_status, down.last_failure.error_type) == (0, "UNREACHABLE")
+    assert (down.last_failure.http_status, down.last_failure.error_type) == (0, "WORKER_UNREACHABLE")
     assert result == 4
     assert system.worker.attempts("FlakyState") == [(1, 0), (2, 1), (3, 3), (4, 7)]
 

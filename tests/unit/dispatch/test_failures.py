@@ -108,7 +108,7 @@ async def test_call_without_answer_ends_at_its_own_deadline() -> None:
         outcomes = await world.sink.wait_for(2)
 
     assert world.sink.states_at() == {"e-2": 5, "e-1": 20}
-    assert outcomes[0] == CallFailure(FailureKind.TIMEOUT, "TIMEOUT", "no answer within the timeout of 5 s")
+    assert outcomes[0] == CallFailure(FailureKind.TIMEOUT, "WORKER_TIMEOUT", "no answer within the timeout of 5 s")
 
 
 @pytest.mark.parametrize(
