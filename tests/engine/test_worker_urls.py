@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -118,7 +119,13 @@ async def test_update_of_one_setting_keeps_the_others(system: System) -> None:
     await system.client.start_process("p", PingProcess, None, ProcessStartOptions(timeout=hour))
 
     found = []
-    for change in ({"worker_url": OTHER_URL}, {"timeout": day}, {"worker_url": WORKER_URL}, {"timeout": timedelta(0)}):
+    changes: list[dict[str, Any]] = [
+        {"worker_url": OTHER_URL},
+        {"timeout": day},
+        {"worker_url": WORKER_URL},
+        {"timeout": timedelta(0)},
+    ]
+    for change in changes:
         await system.client.update_process_config("p", **change)
         info = await system.client.describe_process("p")
         found.append((info.worker_url, info.timeout_at and info.timeout_at - info.started_at))
