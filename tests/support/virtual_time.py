@@ -58,6 +58,10 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         """Give the virtual time in seconds since the loop was made."""
         return self._virtual_now_s
 
+    def block(self, duration_s: float) -> None:
+        """Let time pass as blocking code does: nothing else runs meanwhile."""
+        self._virtual_now_s += duration_s
+
     def select(self, timeout_s: float | None) -> list[Any]:
         """Let time pass until the next callback; called by the base class when it has looked for ready ones.
 

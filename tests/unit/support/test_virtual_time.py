@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from tests.support.virtual_time import EPOCH_MS, VIRTUAL_TIME_BACKEND, Deadlock, VirtualClock, run
+from tests.support.virtual_time import EPOCH_MS, VIRTUAL_TIME_BACKEND, Deadlock, VirtualClock, VirtualTimeLoop, run
 
 
 @pytest.fixture
@@ -39,6 +39,19 @@ async def test_sleeps_end_in_the_order_of_their_instants() -> None:
     await asyncio.gather(*(sleep(delay_s) for delay_s in (3, 0.5, 2, 1, 0)))
 
     assert order == [0, 0.5, 1, 2, 3]
+
+
+async def test_nothing_else_runs_while_code_blocks() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    ended_at_s: list[float] = []
+    loop.call_later(1, lambda: ended_at_s.append(loop.time()))
+
+    loop.block(30)
+    before = list(ended_at_s)
+    await asyncio.sleep(1)
+
+    assert (before, ended_at_s) == ([], [30])
 
 
 @pytest.mark.parametrize("years", [1, 100, 900])
