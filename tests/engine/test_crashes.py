@@ -1,0 +1,149 @@
+"""A server that is killed at any commit, before or after it: nothing is lost and nothing happens twice (semantics 9.4).
+
+What two servers make of one shard is for when there can be two.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from server_stub.config import ServerSettings
+from tests.engine.mailbox import leftovers
+from tests.engine.mortal import MortalSystem
+from xdb_sdk import (
+    AsyncState,
+    CommandRequest,
+    Communication,
+    InternalQueueCommand,
+    ObjectProcess,
+    Persistence,
+    ProcessContext,
+    StateDecision,
+    TimerCommand,
+    UnavailableError,
+    data_attribute,
+    internal_queue,
+    process,
+)
+
+
+@pytest.fixture
+async def system(tmp_path: Path) -> AsyncIterator[MortalSystem]:
+    async with MortalSystem(tmp_path / "xdb.db", ServerSettings()) as system:
+        system.sql("CREATE TABLE journeys (id TEXT PRIMARY KEY, total INTEGER)")
+        system.serve(Journey)
+        yield system
+
+
+def add(persistence: Persistence, amount: int) -> int:
+    total = (persistence.get_data_attribute(Journey.total) or 0) + amount
+    persistence.set_data_attribute(Journey.total, total)
+    persistence.record_event("added", amount)
+    return total
+
+
+class DepartState(AsyncState[None]):
+    def execute(self, persistence: Persistence) -> StateDecision:
+        add(persistence, 1)
+        return StateDecision.multi_next_states(SleepState, ListenState)
+
+
+class SleepState(AsyncState[None]):
+    def wait_until(self) -> CommandRequest:
+        return CommandRequest.for_all_command_completed(TimerCommand.by_seconds(5))
+
+    def execute(self, persistence: Persistence, communication: Communication) -> StateDecision:
+        add(persistence, 10)
+        communication.publish_to_internal_queue(Journey.woken, "up")
+        communication.publish_to_internal_queue(Journey.woken, "and away")
+        return StateDecision.dead_end()
+
+
+class ListenState(AsyncState[None]):
+    """Fails once before it ends the journey."""
+
+    def wait_until(self, persistence: Persistence) -> CommandRequest:
+        add(persistence, 100)
+        return CommandRequest.for_all_command_completed(InternalQueueCommand.by_name("woken", 2))
+
+    def execute(self, ctx: ProcessContext, persistence: Persistence) -> StateDecision:
+        if ctx.attempt == 1:
+            raise ConnectionError("down")
+        return StateDecision.graceful_complete_process(add(persistence, 1_000))
+
+
+@process(table_name="journeys", primary_key="id", primary_key_type=str)
+class Journey(ObjectProcess):
+    total = data_attribute(int)
+    woken = internal_queue(str)
+    starting_state = DepartState
+    states = (SleepState, ListenState)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
+async def test_process_completes_with_every_effect_once_whichever_commit_the_server_dies_at(
+    system: MortalSystem, after: bool
+) -> None:
+    for commit in count(1):
+        process_id = f"journey-{commit}"
+        await system.client.start_object_process(process_id, Journey, process_id)
+        system.doom(commit, after=after)
+        await asyncio.sleep(30)
+        if system.life.is_alive:
+            break
+
+        await system.rise()
+        result = await system.client.wait_for_process_completion(process_id, int)
+
+        assert result == 1_111
+        assert system.sql("SELECT total FROM journeys WHERE id = ?", process_id) == [(1_111,)]
+        assert len(system.sql("SELECT * FROM xdb_sys_user_event")) == 4 * commit
+        assert leftovers(system) == {}
+
+    assert commit > 6
+
+
+async def test_call_whose_answer_died_with_the_server_is_repeated_as_the_same_attempt(system: MortalSystem) -> None:
+    await system.client.start_object_process("p", Journey, "row")
+    system.doom(1, after=False)
+    await asyncio.sleep(1)
+    lost = system.sql("SELECT * FROM journeys")
+
+    await system.rise()
+    await system.client.wait_for_process_completion("p")
+
+    assert lost == []
+    first, second = system.worker.bodies("DepartState")
+    assert first["context"] == second["context"]
+    assert [attempt for attempt, _ in system.worker.attempts("DepartState")] == [1, 1]
+
+
+async def test_start_whose_answer_died_with_the_server_goes_on_without_its_client(system: MortalSystem) -> None:
+    system.doom(1, after=True)
+    starting = asyncio.create_task(system.client.start_object_process("p", Journey, "row"))
+    await asyncio.sleep(60)
+    calls_before = list(system.worker.calls)
+
+    await system.rise()
+    await asyncio.sleep(60)
+
+    assert calls_before == []
+    assert system.sql("SELECT total FROM journeys") == [(1_111,)]
+    with pytest.raises(UnavailableError):
+        await starting
+
+
+async def test_start_that_died_with_the_server_before_its_commit_has_not_happened(system: MortalSystem) -> None:
+    system.doom(1, after=False)
+    with pytest.raises(UnavailableError):
+        await system.client.start_object_process("p", Journey, "row")
+
+    await system.rise()
+    await system.client.start_object_process("p", Journey, "row")
+    result = await system.client.wait_for_process_completion("p", int)
+
+    assert result == 1_111
+    assert len(system.sql("SELECT * FROM xdb_sys_process_execution")) == 1
