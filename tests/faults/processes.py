@@ -21,6 +21,7 @@ from xdb_sdk import (
 )
 
 POSTINGS = 4
+CALL_TIMEOUT_S = 1
 CALLS_FILE = "calls.txt"
 """In the working directory of the worker: a line for the beginning and one for the end of each call of a `Step`."""
 
@@ -29,7 +30,11 @@ CREATE_LEDGERS = "CREATE TABLE ledgers (id TEXT PRIMARY KEY, total INTEGER, entr
 LOCKED = PersistenceLoadingPolicy.all().locking(["entries"], LockType.EXCLUSIVE_LOCK)
 
 
-@state(execute_api_retry_policy=PATIENT, data_attributes_loading_policy=LOCKED)
+@state(
+    execute_api_timeout_seconds=CALL_TIMEOUT_S,
+    execute_api_retry_policy=PATIENT,
+    data_attributes_loading_policy=LOCKED,
+)
 class Post(AsyncState[int]):
     """Posts an entry, and goes on to itself until there are enough."""
 
@@ -49,7 +54,7 @@ class Ledger(ObjectProcess):
 
     starting_state = Post
 
-    @rpc(data_attribute_loading_policy=LOCKED)
+    @rpc(timeout_seconds=CALL_TIMEOUT_S, data_attribute_loading_policy=LOCKED)
     async def deposit(self, entry: str, persistence: Persistence) -> int:
         return post(persistence, entry)
 
