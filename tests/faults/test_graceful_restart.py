@@ -87,6 +87,21 @@ async def test_every_answered_start_survives_a_restart(installation: Installatio
     installation.check_nothing_is_left()
 
 
+async def test_call_that_outlives_the_grace_holds_up_no_restart_and_is_made_again(tmp_path: Path) -> None:
+    calls = tmp_path / CALLS_FILE
+
+    with Installation(tmp_path, "--shutdown-grace", "500ms") as installation:
+        async with installation.client() as client:
+            await client.start_process("walk", Walker, GRACE_S + 1)
+            await asyncio.to_thread(until_exists, calls)
+            await asyncio.to_thread(restart, installation, "server")
+            attempt = await client.wait_for_process_completion("walk", int)
+
+    assert attempt == 1
+    assert calls.read_text().splitlines() == ["walk begins", "walk begins", "walk ends", "walk ends"]
+    installation.check_nothing_is_left()
+
+
 def restart(installation: Installation, victim: str) -> None:
     """Stop it, check that it has ended by itself within its grace, and start it again."""
     began_s = time.monotonic()
