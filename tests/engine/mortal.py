@@ -1,6 +1,7 @@
 """A system whose server can be killed at a commit, for the tests of crashes."""
 
 import random
+from typing import cast
 
 from server_stub.app import Server
 from server_stub.core.changes import Changes
@@ -45,7 +46,7 @@ class MortalSystem(System):
         self.life = Life(replace=lambda: None, survives=lambda: False)
         self.doomed = DoomedStore(store, self.life)
         mortal_transport = ChaoticTransport(transport, self.life, NO_FAULTS, random.Random(0))
-        return await super().open_server(self.doomed, mortal_transport)
+        return await super().open_server(cast(Store, self.doomed), mortal_transport)  # the rest by __getattr__
 
     def doom(self, commit: int, *, after: bool) -> None:
         """Let the server die at its next commit but `commit - 1`."""

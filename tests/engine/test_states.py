@@ -83,16 +83,19 @@ class TourState(AsyncState[list[str]]):
         )
 
 
+FAMILY = (
+    PlainState,
+    PlainChildState,
+    WaitingState,
+    WaitingChildState,
+    WaitingGrandchildState,
+    PlainChildThatWaitsState,
+)
+
+
 class Family(ObjectProcess):
     starting_state = TourState
-    states = (
-        PlainState,
-        PlainChildState,
-        WaitingState,
-        WaitingChildState,
-        WaitingGrandchildState,
-        PlainChildThatWaitsState,
-    )
+    states = FAMILY
 
 
 async def test_state_without_wait_until_is_never_asked_to_wait_and_gets_no_results(system: System) -> None:
@@ -107,7 +110,7 @@ async def test_state_without_wait_until_is_never_asked_to_wait_and_gets_no_resul
 
 async def test_wait_until_is_called_exactly_if_the_class_or_any_base_defines_it(system: System) -> None:
     system.serve(Family)
-    visited = [cls.__name__ for cls in Family.states]
+    visited = [cls.__name__ for cls in FAMILY]
 
     await system.client.start_process("p", Family, visited)
     await system.client.get_process_results("p")
