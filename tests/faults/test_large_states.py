@@ -1,4 +1,4 @@
-"""Much data and answers without end: only what is asked for travels, and memory is bounded."""
+"""Much data and answers without end: only what is asked for travels, and memory is bounded (C-033, C-046)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

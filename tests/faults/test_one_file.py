@@ -1,4 +1,4 @@
-"""One SQLite file: one server has it, the application reads and writes beside it, and nobody is locked out."""
+"""One SQLite file: a single server has it, and the application reads and writes beside it (C-010, C-051)."""
 
 import itertools
 import random
