@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import psutil
+import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server_stub.app import Server
@@ -28,7 +29,8 @@ LIVES_AT_ONCE = 5
 GENERATION_LIMIT_S = 60.0
 
 
-def test_hundred_lives_in_one_process_leave_nothing_behind(tmp_path: Path) -> None:
+def test_hundred_lives_in_one_process_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where the worker leaves its traces
     asyncio.run(live_together(tmp_path, 0))  # what is loaded or opened once, is now
     before = resources()
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 async def serving(app: ASGIApp) -> AsyncIterator[str]:
     """Serve on a free port, and give the URL."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(app, lifespan="auto", log_config=None, ws="none", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         running = asyncio.create_task(server.serve([listener]), name="uvicorn")
         try:

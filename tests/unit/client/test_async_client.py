@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tests.support.serving import serving
 from tests.unit.client.processes import REGISTRY, Bare
 from xdb_sdk._errors import ProcessAlreadyStartedError, UnavailableError
 from xdb_sdk.client import (
@@ -92,15 +92,9 @@ async def server() -> LoopbackServer:
 
 @pytest.fixture
 async def server_url(server: LoopbackServer) -> AsyncIterator[str]:
-    config = uvicorn.Config(server.app, port=0, log_config=None, timeout_graceful_shutdown=1)
-    running = uvicorn.Server(config)
-    (socket,) = [config.bind_socket()]
-    task = asyncio.create_task(running.serve([socket]))
-    yield f"http://127.0.0.1:{socket.getsockname()[1]}"
-    server.closing.set()
-    running.should_exit = True
-    await task
-    socket.close()
+    async with serving(server.app) as url:
+        yield url
+        server.closing.set()
 
 
 @pytest.fixture
