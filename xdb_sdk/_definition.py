@@ -92,6 +92,11 @@ class MethodDefinition:
         """Whether the method can read or write data; if not, nothing is loaded for it."""
         return ParameterRole.PERSISTENCE in self.roles
 
+    @property
+    def has_communication(self) -> bool:
+        """Whether the method can send messages, or ask how many there are."""
+        return ParameterRole.COMMUNICATION in self.roles
+
     def arguments(self, values: Mapping[ParameterRole, Any]) -> dict[str, Any]:
         """Pick from `values` the keyword arguments that the method declares."""
         return {name: values[role] for name, role in zip(self.parameter_names, self.roles, strict=True)}

@@ -248,7 +248,15 @@ class Operations:
         return answer.published
 
     def rpc(
-        self, ref: ProcessRef, rpc_name: str, input: Json, timeout: timedelta, read: ReadRequest, *, read_only: bool
+        self,
+        ref: ProcessRef,
+        rpc_name: str,
+        input: Json,
+        timeout: timedelta,
+        read: ReadRequest,
+        *,
+        read_only: bool,
+        needs_queue_sizes: bool = True,
     ) -> Plan[Json]:
         """Call an RPC; returns its output as JSON."""
         subject = f"RPC {rpc_name!r} of {ref}"
@@ -260,6 +268,7 @@ class Operations:
                 timeout_ms=to_milliseconds(timeout, f"timeout of {subject}"),
                 read=read,
                 read_only=read_only,
+                needs_queue_sizes=needs_queue_sizes,
             )
         answer = yield from self._call(
             "rpc",

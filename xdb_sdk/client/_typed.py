@@ -86,7 +86,13 @@ class TypedOperations:
         elif input is not None:
             raise InvalidArgumentError(f"{where} takes no input, but one was given; leave it out")
         output = yield from self._operations.rpc(
-            ref, rpc.name, encoded, rpc.timeout, rpc.wire_read, read_only=rpc.read_only
+            ref,
+            rpc.name,
+            encoded,
+            rpc.timeout,
+            rpc.wire_read,
+            read_only=rpc.read_only,
+            needs_queue_sizes=rpc.method.has_communication,
         )
         return definition.encoder.decode(output, rpc.method.output_type, f"output of {where}")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.unit.client.doubles import HandClock, Outcome, ScriptedTransport
 from xdb_sdk._command import CommandRequest, TimerCommand
+from xdb_sdk._communication import Communication
 from xdb_sdk._decision import StateDecision
 from xdb_sdk._options import RetryPolicy
 from xdb_sdk._persistence import Persistence
@@ -64,6 +65,10 @@ class SignUp(ObjectProcess):
     @rpc(read_only=True)
     def ping(self) -> str:
         return "pong"
+
+    @rpc
+    def backlog(self, communication: Communication) -> int:
+        raise NotImplementedError
 
 
 class Bare(ObjectProcess):

@@ -143,6 +143,21 @@ def test_an_rpc_without_persistence_asks_for_no_data() -> None:
     assert kit.body["readOnly"] is True
 
 
+@pytest.mark.parametrize(
+    ("method", "output", "needs_queue_sizes"),
+    [(SignUp.ping, "pong", False), (SignUp.backlog, 3, True)],
+    ids=["without communication", "with communication"],
+)
+def test_queues_are_counted_only_for_an_rpc_that_can_ask_for_their_sizes(
+    method: Any, output: Any, needs_queue_sizes: bool
+) -> None:
+    kit = Kit(good(RpcServiceAnswer(process_execution_id="e-1", output=output)))
+
+    kit.client.invoke_rpc("p", method)
+
+    assert kit.body.get("needsQueueSizes", True) is needs_queue_sizes
+
+
 def test_a_result_of_another_type_than_declared_is_an_error() -> None:
     kit = Kit(good(RpcServiceAnswer(process_execution_id="e-1", output=7)))
 
