@@ -9,7 +9,7 @@ from server_stub.core.json_text import find_json_problem
 from server_stub.core.urls import join_path
 from server_stub.core.value_sizes import find_large_value
 from server_stub.dispatch.jobs import Job
-from server_stub.dispatch.lines import AnswerTooLarge, LineCutter, read_beginning, read_body
+from server_stub.dispatch.lines import AnswerTooLarge, read_beginning, read_body
 from server_stub.dispatch.options import DispatchOptions
 from server_stub.dispatch.replies import (
     Reply,
@@ -27,6 +27,7 @@ from xdb_sdk.protocol import (
     WORKER_BATCH_PATH,
     AnswerLine,
     ExecuteAnswer,
+    LineSplitter,
     RpcAnswer,
     WaitUntilAnswer,
 )
@@ -84,25 +85,27 @@ class Exchange:
         body = b"".join([job.line(call_id) for call_id, job in self._unanswered.items()])
         async with transport.post(url, body, headers, self._timeout_s()) as response:
             if response.status == 200:
-                await self._read_lines(response)
+                await self._read_lines(response, url)
             else:
-                await self._refused(response)
+                await self._refused(response, url)
 
-    async def _read_lines(self, response: WorkerResponse) -> None:
+    async def _read_lines(self, response: WorkerResponse, url: str) -> None:
         if not response.headers.get("content-type", "").startswith(BATCH_CONTENT_TYPE):
             raise BatchRefused
-        cutter = LineCutter(self._options.max_answer_bytes)
+        splitter = LineSplitter(self._options.max_answer_bytes)
         async for chunk in response.chunks():
-            for line in cutter.feed(chunk):
-                self._answered(line)
+            for line in splitter.feed(chunk):
+                self._answered(line, url)
             if not self._unanswered and self._limit.when() is None:
                 self._limit.reschedule(asyncio.get_running_loop().time() + _LINGER_S)
-        if rest := cutter.rest():
-            self._answered(rest)
+        for line in splitter.rest():
+            self._answered(line, url)
         if self._unanswered:
             self._settle_rest(invalid_response("the worker ended its response without an answer to this call"))
 
-    def _answered(self, line: bytes) -> None:
+    def _answered(self, line: bytes, url: str) -> None:
+        if len(line) > self._options.max_answer_bytes:
+            raise AnswerTooLarge
         try:
             answer = AnswerLine.model_validate_json(line)
         except ValidationError as error:
@@ -110,7 +113,7 @@ class Exchange:
         job = self._unanswered.pop(answer.call_id, None)
         if job is None:
             return  # late, or a second answer
-        reply = reply_of(job.answer_type, answer.status, answer.body, answer.retry_after_s)
+        reply = reply_of(job.answer_type, url, answer.status, answer.body, answer.retry_after_s)
         self._settle(job, self._checked(reply, line))
 
     def _checked(self, reply: Reply, text: bytes) -> Reply:
@@ -124,13 +127,13 @@ class Exchange:
             return invalid_response(f"{large}; the limit is {limit} bytes a value")
         return reply
 
-    async def _refused(self, response: WorkerResponse) -> None:
+    async def _refused(self, response: WorkerResponse, url: str) -> None:
         if response.status in (404, 405, 415):
             raise BatchRefused
         body = await read_beginning(response, _MAX_ERROR_BODY_BYTES)
         retry_after = response.headers.get("retry-after")
         for job in self._take_rest():
-            self._settle(job, reply_of_response(job.answer_type, response.status, body, retry_after))
+            self._settle(job, reply_of_response(job.answer_type, url, response.status, body, retry_after))
 
     async def _single(self, job: Job, transport: WorkerTransport, url: str, headers: Mapping[str, str]) -> None:
         async with transport.post(url, job.body, headers, self._timeout_s()) as response:
@@ -139,7 +142,7 @@ class Exchange:
             else:
                 body = await read_beginning(response, _MAX_ERROR_BODY_BYTES)
             retry_after = response.headers.get("retry-after")
-        reply = reply_of_response(job.answer_type, response.status, body, retry_after)
+        reply = reply_of_response(job.answer_type, url, response.status, body, retry_after)
         self._settle_rest(self._checked(reply, body))
 
     async def _keep_deadlines(self, work: Awaitable[None]) -> None:

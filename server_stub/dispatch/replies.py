@@ -11,6 +11,7 @@ from xdb_sdk.protocol import ExecuteAnswer, Json, ReviseAnswer, RpcAnswer, WaitU
 
 MAX_DETAILS_BYTES = 4096
 MAX_ERROR_TYPE_BYTES = 255
+_MAX_EXCERPT_BYTES = 200
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 Answer: TypeAlias = WaitUntilAnswer | ExecuteAnswer | RpcAnswer
@@ -39,11 +40,12 @@ class Abandoned:
 Reply: TypeAlias = Answer | ReviseAnswer | Busy | Spoiled | Abandoned | CallFailure
 
 
-def reply_of(answer_type: type[Answer], status: int, body: Json, retry_after_s: float | None) -> Reply:
+def reply_of(answer_type: type[Answer], url: str, status: int, body: Json, retry_after_s: float | None) -> Reply:
     """Read an answer.
 
     Args:
         answer_type: What status 200 means for the operation.
+        url: What was called, for messages.
         status: The status of the call.
         body: The parsed body, or its text when it is no JSON.
         retry_after_s: What the worker asked for, None if it did not ask.
@@ -52,13 +54,13 @@ def reply_of(answer_type: type[Answer], status: int, body: Json, retry_after_s: 
         return _parsed(answer_type, status, body)
     if status == 406:
         return _parsed(ReviseAnswer, status, body)
-    failure = _worker_failure(status, body)
+    failure = _worker_failure(url, status, body)
     if status in (429, 503) and retry_after_s is not None:
         return Busy(retry_after_s, failure)
     return failure
 
 
-def reply_of_response(answer_type: type[Answer], status: int, body: bytes, retry_after: str | None) -> Reply:
+def reply_of_response(answer_type: type[Answer], url: str, status: int, body: bytes, retry_after: str | None) -> Reply:
     """Read the whole response of a single call. `retry_after` is the header; a date in it counts as 0 s."""
     try:
         parsed = from_json(body)
@@ -66,7 +68,7 @@ def reply_of_response(answer_type: type[Answer], status: int, body: bytes, retry
         if status == 200:
             return invalid_response(f"the body is no JSON: {error}", status)
         parsed = body[: 2 * MAX_DETAILS_BYTES].decode(errors="replace")
-    return reply_of(answer_type, status, parsed, parse_retry_after(retry_after))
+    return reply_of(answer_type, url, status, parsed, parse_retry_after(retry_after))
 
 
 def parse_retry_after(header: str | None) -> float | None:
@@ -118,8 +120,11 @@ def problem_of(error: ValidationError) -> str:
     return f"{where}: {first['msg']}{more}"
 
 
-def _worker_failure(status: int, body: Json) -> CallFailure:
-    error = _worker_error(body)
+def _worker_failure(url: str, status: int, body: Json) -> CallFailure:
+    try:
+        error = WorkerErrorBody.model_validate(body)
+    except ValidationError:
+        return _no_worker(url, status, body)
     return CallFailure(
         FailureKind.WORKER_ERROR,
         clip_text(error.error_type, MAX_ERROR_TYPE_BYTES),
@@ -129,12 +134,11 @@ def _worker_failure(status: int, body: Json) -> CallFailure:
     )
 
 
-def _worker_error(body: Json) -> WorkerErrorBody:
-    if isinstance(body, dict):
-        try:
-            return WorkerErrorBody.model_validate(body)
-        except ValidationError:
-            return WorkerErrorBody(detail=to_json(body).decode())
-    if isinstance(body, str):
-        return WorkerErrorBody(detail=body)
-    return WorkerErrorBody(detail="" if body is None else to_json(body).decode())
+def _no_worker(url: str, status: int, body: Json) -> CallFailure:
+    text = body if isinstance(body, str) else to_json(body).decode()
+    excerpt = repr(clip_text(text, _MAX_EXCERPT_BYTES)) if body else "no body"
+    return invalid_response(
+        f"POST {url} was answered {status} with {excerpt}: this is no xdb worker; "
+        "check the worker URL and its mount prefix",
+        status,
+    )

@@ -263,9 +263,12 @@ class ReviseAnswer(WireModel):
 
 
 class WorkerErrorBody(WireModel):
-    """Body of every worker error. `retryable` false exhausts the attempts at once (semantics 8)."""
+    """Body of every worker error. `retryable` false exhausts the attempts at once (semantics 8).
 
-    error_type: str = "Unknown"
+    `error_type` is what tells a worker from anything else that answers at its URL.
+    """
+
+    error_type: str
     detail: str = ""
     retryable: bool = True
 

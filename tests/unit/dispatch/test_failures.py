@@ -11,6 +11,7 @@ from server_stub.core.outcomes import CallFailure, FailureKind, StateAnswered, S
 from server_stub.dispatch.options import DispatchOptions
 from tests.support.dispatching import (
     DONE,
+    WORKER_URL,
     Answer,
     Handler,
     answer_done,
@@ -46,11 +47,39 @@ async def test_worker_error_keeps_status_type_detail_and_whether_to_repeat(has_b
     assert outcome == CallFailure(FailureKind.WORKER_ERROR, "ValueError", "no such user", 424, retryable=False)
 
 
+@pytest.mark.parametrize("has_batch_endpoint", [True, False], ids=["batch", "single"])
 @pytest.mark.parametrize("status", [201, 301, 302, 307, 400, 404, 429, 500, 502, 503])
-async def test_any_other_status_is_a_failed_attempt(status: int) -> None:
-    outcome = await outcome_of(answering(Answer(status, "oh no")))
+async def test_any_other_status_is_a_failed_attempt(status: int, has_batch_endpoint: bool) -> None:
+    answer = Answer(status, {"errorType": "Oops", "detail": "oh no"})
 
-    assert outcome == CallFailure(FailureKind.WORKER_ERROR, "Unknown", "oh no", status)
+    outcome = await outcome_of(answering(answer), has_batch_endpoint=has_batch_endpoint)
+
+    assert outcome == CallFailure(FailureKind.WORKER_ERROR, "Oops", "oh no", status)
+
+
+@pytest.mark.parametrize("has_batch_endpoint", [True, False], ids=["batch", "single"])
+@pytest.mark.parametrize("status", [307, 404, 500, 502, 503])
+@pytest.mark.parametrize(
+    ("body", "excerpt"),
+    [
+        ("Not Found", "'Not Found'"),
+        ({"errorSubType": "NOT_FOUND"}, '{"errorSubType":"NOT_FOUND"}'),
+        (None, "no body"),
+        ("<p>" * 100_000, "<p><p>"),
+    ],
+    ids=["text", "json", "nothing", "long"],
+)
+async def test_answer_of_something_else_than_a_worker_names_url_status_and_body(
+    body: Json, excerpt: str, status: int, has_batch_endpoint: bool
+) -> None:
+    outcome = await outcome_of(answering(Answer(status, body)), has_batch_endpoint=has_batch_endpoint)
+
+    assert isinstance(outcome, CallFailure)
+    assert (outcome.kind, outcome.http_status) == (FailureKind.INVALID_RESPONSE, status)
+    assert outcome.details.startswith(f"POST {WORKER_URL}/api/v1/xdb/worker/")
+    assert f"was answered {status} with " in outcome.details
+    assert excerpt in outcome.details
+    assert outcome.details.endswith("this is no xdb worker; check the worker URL and its mount prefix")
 
 
 @pytest.mark.parametrize("has_batch_endpoint", [True, False], ids=["batch", "single"])
@@ -82,7 +111,7 @@ async def test_answer_that_is_none_is_named_without_its_values(
 
 @pytest.mark.parametrize("length", [4_095, 4_096, 5_000, 100_000])
 async def test_details_are_cut_on_a_character_boundary(length: int) -> None:
-    outcome = await outcome_of(answering(Answer(500, {"detail": "x" + "€" * length})))
+    outcome = await outcome_of(answering(Answer(500, {"errorType": "E", "detail": "x" + "€" * length})))
 
     assert isinstance(outcome, CallFailure)
     size_bytes = len(outcome.details.encode())
@@ -385,7 +414,10 @@ async def test_failed_request_fails_all_its_calls() -> None:
         world.dispatcher.dispatch([make_call(1), make_call(2)])
         outcomes = await world.sink.wait_for(2)
 
-    assert outcomes == [CallFailure(FailureKind.WORKER_ERROR, "Unknown", "<h1>Bad gateway</h1>", 502)] * 2
+    assert len(set(outcomes)) == 1
+    assert isinstance(outcomes[0], CallFailure)
+    assert (outcomes[0].kind, outcomes[0].http_status) == (FailureKind.INVALID_RESPONSE, 502)
+    assert "<h1>Bad gateway</h1>" in outcomes[0].details
 
 
 async def test_success_that_is_no_batch_means_that_there_is_no_batch_endpoint() -> None:

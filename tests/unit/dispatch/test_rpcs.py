@@ -123,12 +123,12 @@ async def test_handler_that_fails_is_not_called_again(status: int) -> None:
 
 async def test_busy_worker_is_told_to_the_caller_at_once() -> None:
     async def handler(body: Json) -> Json:
-        return Answer(429, {"detail": "full"}, retry_after_s=1)
+        return Answer(429, {"errorType": "Busy", "detail": "full"}, retry_after_s=1)
 
     async with dispatching(handler) as world:
         outcome = await call(world, Commits())
 
-    assert outcome == CallFailure(FailureKind.WORKER_ERROR, "Unknown", "full", 429)
+    assert outcome == CallFailure(FailureKind.WORKER_ERROR, "Busy", "full", 429)
     assert asyncio.get_running_loop().time() == 0
 
 
