@@ -9,20 +9,25 @@ from operator import or_
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field, TypeAdapter, ValidationError, create_model
-from pydantic_core import from_json
 from starlette.types import Message, Receive, Send
 
-from server_stub.api.body import ClientDisconnected, LineSplitter, read_chunks
+from server_stub.api.body import ClientDisconnected, read_chunks
 from server_stub.api.calls import Calls, Response, log_request, response_of
 from server_stub.api.limits import ApiLimits
 from server_stub.api.operations import OPERATIONS, Operation
 from server_stub.api.refusals import invalid_fields, too_large, unknown_operation
 from server_stub.engine.errors import ServiceError
-from xdb_sdk.protocol import BATCH_CONTENT_TYPE, WireModel
+from xdb_sdk.protocol import (
+    BATCH_CONTENT_TYPE,
+    UNKNOWN_CALL_ID,
+    LineSplitter,
+    WireModel,
+    answer_line,
+    call_id_of,
+)
 
 logger = logging.getLogger(__name__)
 
-UNKNOWN_CALL_ID = -1
 _LINE_OVERHEAD_BYTES = 256
 """What the envelope of a line may add to a call."""
 _PATIENCE_S = 0.05
@@ -94,11 +99,10 @@ class Batch:
         async for chunk in read_chunks(self._receive, limits, limits.max_batch_bytes, "max_batch_bytes"):
             for line in splitter.feed(chunk):
                 self._begin(calls, line)
-        self._begin(calls, splitter.rest())
+        for line in splitter.rest():
+            self._begin(calls, line)
 
     def _begin(self, calls: asyncio.TaskGroup, line: bytes) -> None:
-        if not line.strip():
-            return
         if self._begun == self._limits.max_batch_calls:
             raise too_large("the batch holds more calls", str(self._begun), "max_batch_calls")
         self._begun += 1
@@ -115,7 +119,7 @@ class Batch:
         except ServiceError as error:
             response = response_of(error)
             if request is None:
-                call_id = _call_id_of(line)
+                call_id = call_id_of(line)
         self._open -= 1
         self._answer(call_id, response)
         log_request(operation, response.status, began_s, request)
@@ -131,9 +135,7 @@ class Batch:
         return call
 
     def _answer(self, call_id: int, response: Response) -> None:
-        retry_after = b"" if response.retry_after_s is None else b',"retryAfterS":%g' % response.retry_after_s
-        line = b'{"callId":%d,"status":%d,"body":%b%b}\n' % (call_id, response.status, response.body, retry_after)
-        self._answers.append(line)
+        self._answers.append(answer_line(call_id, response.status, response.body, response.retry_after_s))
         self._wake.set()
 
     async def _write(self) -> None:
@@ -169,13 +171,3 @@ def _line_refusal(error: ValidationError) -> ServiceError:
     if problem["type"] == "union_tag_invalid":
         return unknown_operation(str(problem.get("ctx", {}).get("tag")))
     return invalid_fields(error, skip=1)
-
-
-def _call_id_of(line: bytes) -> int:
-    """Find the call id of a line that cannot be used, even if it is cut short."""
-    try:
-        data = from_json(line, allow_partial=True)
-    except ValueError:
-        return UNKNOWN_CALL_ID
-    call_id = data.get("callId") if isinstance(data, dict) else None
-    return call_id if type(call_id) is int else UNKNOWN_CALL_ID

@@ -1,7 +1,7 @@
 """Reads request bodies, never more of them than is allowed, nor for longer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 from starlette.types import Receive, Scope
 
@@ -62,35 +62,3 @@ async def read_chunks(receive: Receive, limits: ApiLimits, limit_bytes: int, set
             raise too_large(f"the body is more than {limit_bytes} bytes", f"{limit_bytes} bytes", setting)
         yield chunk
         has_more = message.get("more_body", False)
-
-
-class LineSplitter:
-    """Cut pieces of a body into lines, keeping no more of a line than `limit_bytes`.
-
-    A line that is longer is given cut to its beginning, longer than the limit by less than one piece.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._parts: list[bytes] = []
-        self._size_bytes = 0
-
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Take a piece in, and give the lines that it ends."""
-        *ends, rest = chunk.split(b"\n")
-        for end in ends:
-            self._keep(end)
-            yield self.rest()
-        self._keep(rest)
-
-    def rest(self) -> bytes:
-        """Give what is kept: after the last piece, the line that no line end follows. Empty if there is none."""
-        line = b"".join(self._parts)
-        self._parts.clear()
-        self._size_bytes = 0
-        return line
-
-    def _keep(self, part: bytes) -> None:
-        if self._size_bytes <= self._limit_bytes:
-            self._parts.append(part)
-            self._size_bytes += len(part)

@@ -18,7 +18,7 @@ import httpx
 
 from xdb_sdk.client._transport import LineStream, Reply, TransportError
 from xdb_sdk.client._urls import url_of
-from xdb_sdk.protocol import BATCH_CONTENT_TYPE, SERVICE_BATCH_PATH
+from xdb_sdk.protocol import BATCH_CONTENT_TYPE, SERVICE_BATCH_PATH, LineSplitter
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """The most that is read of one answer, or of one line of a streamed one."""
@@ -107,16 +107,13 @@ class AsyncHttpxTransport:
         await self._http.aclose()
 
     async def _lines(self, response: httpx.Response) -> AsyncIterator[bytes]:
-        unfinished = b""
+        splitter = LineSplitter(MAX_ANSWER_BYTES)
         with _translated_errors(self._server_url):
             async for chunk in response.aiter_bytes():
-                *lines, unfinished = (unfinished + chunk).split(b"\n")
-                for line in lines:
-                    yield line
-                if len(unfinished) > MAX_ANSWER_BYTES:
-                    raise _too_large()
-        if unfinished:
-            yield unfinished
+                for line in splitter.feed(chunk):
+                    yield _not_too_large(line)
+        for line in splitter.rest():
+            yield line
 
 
 class _Received:
@@ -139,6 +136,12 @@ class _Received:
     @property
     def body(self) -> bytes:
         return b"".join(self._chunks)
+
+
+def _not_too_large(line: bytes) -> bytes:
+    if len(line) > MAX_ANSWER_BYTES:
+        raise _too_large()
+    return line
 
 
 def _too_large() -> TransportError:

@@ -32,7 +32,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class LineStream:
-    """An answer that is read line by line while the server writes it. Lines come without their newline."""
+    """An answer that is read line by line while the server writes it, without blank lines and newlines."""
 
     status: int
     lines: AsyncIterator[bytes]

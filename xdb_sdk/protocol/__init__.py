@@ -27,6 +27,12 @@ from xdb_sdk.protocol.enums import (
     WaitingType,
     WaitUntilStatus,
 )
+from xdb_sdk.protocol.lines import (
+    UNKNOWN_CALL_ID,
+    LineSplitter,
+    answer_line,
+    call_id_of,
+)
 from xdb_sdk.protocol.options import (
     MAX_ID_BYTES,
     DurationMs,
@@ -135,6 +141,7 @@ __all__ = [
     "RPC_PATH",
     "SERVICE_BATCH_PATH",
     "SERVICE_PREFIX",
+    "UNKNOWN_CALL_ID",
     "WAIT_UNTIL_PATH",
     "WORKER_BATCH_PATH",
     "AnswerLine",
@@ -165,6 +172,7 @@ __all__ = [
     "InternalQueueCommandRequest",
     "InternalQueueResult",
     "Json",
+    "LineSplitter",
     "ListAnswer",
     "ListRequest",
     "LoadedData",
@@ -230,4 +238,6 @@ __all__ = [
     "WireModel",
     "WorkerErrorBody",
     "WorkerLine",
+    "answer_line",
+    "call_id_of",
 ]

@@ -5,7 +5,7 @@ import math
 from functools import partial
 from http import HTTPStatus
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 from starlette.types import Message, Receive, Scope, Send
 
@@ -15,19 +15,25 @@ from xdb_sdk.protocol import (
     EXECUTE_PATH,
     PROCESS_CLOSED_PATH,
     RPC_PATH,
+    UNKNOWN_CALL_ID,
     WAIT_UNTIL_PATH,
     WORKER_BATCH_PATH,
     ExecuteCall,
+    LineSplitter,
     ProcessClosedCall,
     RpcCall,
     WaitUntilCall,
+    WorkerLine,
+    answer_line,
+    call_id_of,
 )
 from xdb_sdk.worker._failure import WorkerCallError, WorkerResponse, invalid_request, refusal, response_of
-from xdb_sdk.worker._lines import UNKNOWN_CALL_ID, LineSplitter, answer_line, call_id_of, parse_line
 from xdb_sdk.worker._options import DEFAULT_WORKER_OPTIONS, WorkerOptions
 from xdb_sdk.worker._service import WorkerCall, WorkerService
 
 HEALTH_PATH = "/healthz"
+
+_LINE: TypeAdapter[WorkerLine] = TypeAdapter(WorkerLine)
 
 _CALL_TYPES: dict[str, type[WorkerCall]] = {
     EXECUTE_PATH: ExecuteCall,
@@ -134,7 +140,7 @@ class _Batch:
 
     async def _read(self) -> None:
         """Start the calls as they arrive, then watch for a disconnect."""
-        splitter = LineSplitter()
+        splitter = LineSplitter(self._options.max_call_bytes)
         size_bytes = 0
         while (message := await self._receive())["type"] == "http.request":
             chunk = message.get("body", b"")
@@ -143,7 +149,7 @@ class _Batch:
                 self._answer(UNKNOWN_CALL_ID, response_of(_too_large("batch", self._options.max_batch_bytes)))
                 break
             is_last = not message.get("more_body", False)
-            for line in splitter.feed(chunk, is_last=is_last):
+            for line in (*splitter.feed(chunk), *(splitter.rest() if is_last else ())):
                 self._call(line)
             if is_last:
                 self._end_of_lines()
@@ -160,7 +166,7 @@ class _Batch:
             self._answer(call_id_of(line), response_of(_too_large("line", self._options.max_call_bytes)))
             return
         try:
-            call = parse_line(line)
+            call = _LINE.validate_json(line)
         except ValidationError as error:
             self._answer(call_id_of(line), response_of(invalid_request(error)))
             return
@@ -173,7 +179,7 @@ class _Batch:
 
     def _answer(self, call_id: int, response: WorkerResponse) -> None:
         if not self._is_disconnected:
-            self._answers.append(answer_line(call_id, response))
+            self._answers.append(answer_line(call_id, response.status, response.body, response.retry_after_s))
             self._wake.set()
 
     async def _write(self) -> None:

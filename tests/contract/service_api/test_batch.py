@@ -152,7 +152,7 @@ async def test_batch_without_end_is_read_no_further_than_the_limit(api: ServiceA
     async with Conversation(api, SERVICE_BATCH_PATH) as talk:
         talk.send(line(1, "stop"), more=True)
         for _ in range(100):
-            talk.send(b" " * 1_000, more=True)
+            talk.send(b" " * 999 + b"\n", more=True)
 
         assert await talk.status() == 200
         answers = answers_in(await talk.rest())

@@ -3,8 +3,6 @@
 import pytest
 
 from server_stub.api.app import ServiceApi
-from server_stub.api.body import LineSplitter
-from tests.contract.service_api.conftest import SMALL_LIMITS
 from tests.contract.service_api.fake_operations import FakeOperations
 from tests.contract.service_api.raw_asgi import Conversation
 from tests.contract.service_api.requests import path_of
@@ -67,22 +65,3 @@ async def test_call_that_is_cut_off_is_not_carried_out(api: ServiceApi, operatio
 
     assert operations.asked == []
     assert not talk.has_answered
-
-
-def test_lines_are_cut_wherever_the_pieces_end() -> None:
-    text = b"first\n\nsecond\nlast"
-    for size in range(1, len(text) + 1):
-        splitter = LineSplitter(SMALL_LIMITS.max_call_bytes)
-
-        lines = [line for at in range(0, len(text), size) for line in splitter.feed(text[at : at + size])]
-
-        assert [*lines, splitter.rest()] == [b"first", b"", b"second", b"last"]
-
-
-def test_line_without_end_is_kept_no_longer_than_the_limit() -> None:
-    splitter = LineSplitter(limit_bytes=100)
-
-    for _ in range(1_000):
-        assert not list(splitter.feed(b"x" * 10))
-
-    assert len(splitter.rest()) == 110
