@@ -153,15 +153,16 @@ async def test_a_close_leaves_other_executions_alone(store: Store) -> None:
     assert await store.count_messages("e-1") == {"q": 1}
 
 
-async def test_messages_of_the_transaction_that_closes_are_not_kept(store: Store) -> None:
-    changes = created(process(), message(1, message_id="m-1"), timer(1_000))
-    changes.claim_message(message(2, message_id="m-2"))
+async def test_messages_and_timers_of_the_transaction_that_closes_are_not_kept(database: Database) -> None:
+    changes = created(process(), message(1, message_id="m-1"), message(2), timer(1_000))
+    changes.set_timer(Timer(TimerKey.of_timeout("e-1"), 2_000))
+    changes.claim_message(message(3, message_id="m-3"))
     changes.closed_processes["e-1"] = process()
 
-    await write(store, changes)
+    await write(database.store, changes)
 
-    assert await known_ids(store, ("q", "m-1"), ("q", "m-2")) == set()
-    assert await store.find_due_timers(9_000, limit=9, after=None) == []
+    assert await database.run("SELECT count(*) FROM xdb_sys_internal_queue") == [(0,)]
+    assert await database.run("SELECT count(*) FROM xdb_sys_timer_tasks") == [(0,)]
 
 
 async def test_needs_are_answered_from_what_the_transaction_has_loaded(store: Store) -> None:
