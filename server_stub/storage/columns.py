@@ -5,7 +5,6 @@ what its driver binds.
 """
 
 import base64
-import binascii
 import math
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -114,7 +113,7 @@ def _untag(column: UserColumn, value: ColumnValue) -> ColumnValue | bytes:
     if len(value) == 1 and isinstance(value.get(BYTES_TAG), str):
         try:
             return base64.b64decode(value[BYTES_TAG], validate=True)
-        except binascii.Error as error:
+        except ValueError as error:
             raise ColumnValueRefused("TYPE", f"column {column.name!r} was given broken base64") from error
     raise _refuse(column, value)
 

@@ -278,6 +278,16 @@ def to_database(column: UserColumn, value: ColumnValue) -> SqliteValue:
     Raises:
         ColumnValueRefused: It does not fit, or SQLite would not give it back as it is.
     """
+    try:
+        return _bound(column, value)
+    except ColumnValueRefused:
+        raise
+    except (ValueError, ArithmeticError) as error:
+        # Whatever a conversion cannot do is the value's fault: only a refusal is counted as an attempt of its caller.
+        raise ColumnValueRefused("TYPE", f"column {column.name!r} does not take the value: {error}") from error
+
+
+def _bound(column: UserColumn, value: ColumnValue) -> SqliteValue:
     if column.max_length == 32 and isinstance(value, str) and len(value) == 36:
         value = _undashed(value)
     python_value = from_wire(column, value)

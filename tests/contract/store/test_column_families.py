@@ -144,6 +144,7 @@ async def test_a_value_of_a_neighbouring_form_comes_back_in_that_of_the_column(
         ("NUMERIC", "twelve", "TYPE"),
         ("BLOB", "text", "TYPE"),
         ("BLOB", {"$bytes": "not base64!"}, "TYPE"),
+        ("BLOB", {"$bytes": "ääää"}, "TYPE"),
         ("DATETIME", "yesterday", "TYPE"),
         ("DATETIME", 1_700_000_000, "TYPE"),
         ("DATE", "2023-02-29", "TYPE"),

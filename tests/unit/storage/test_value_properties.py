@@ -55,7 +55,7 @@ TEMPORAL = st.one_of(
 )
 SCALAR = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), TEXT, NUMBER_LIKE, TEMPORAL)
 DOCUMENT = st.recursive(SCALAR, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner), max_leaves=5)
-BYTES = st.sampled_from(["", "AA==", "AP8B", "AAAAAAAAAAAAAAAAAAAAAA==", "A", "?"])
+BYTES = st.sampled_from(["", "AA==", "AP8B", "AAAAAAAAAAAAAAAAAAAAAA==", "A", "?", "ääää"])
 WIRE = st.one_of(
     SCALAR,
     DOCUMENT.map(lambda value: {"$json": value}),
