@@ -38,10 +38,10 @@ def claim(client: Client) -> None:
     say(f"    {client.invoke_rpc(PROCESS_ID, ExpenseApprovalProcess.summary)}")
 
     say("three days go by, skipped here")
-    # --8<-- [start:skip]
+    # [start:skip]
     client.skip_timer(PROCESS_ID, AskState, command_id="time to answer", remember=True)
     client.wait_for_state_completion(PROCESS_ID, AskState, timeout=LIMIT)
-    # --8<-- [end:skip]
+    # [end:skip]
     say(f"    {client.invoke_rpc(PROCESS_ID, ExpenseApprovalProcess.summary)}")
 
     for approver in ("the team lead", HEAD):

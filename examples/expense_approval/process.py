@@ -66,7 +66,7 @@ class AskState(AsyncState[None]):
         return StateDecision.single_next_state(AskState)
 
 
-# --8<-- [start:process]
+# [start:process]
 class ExpenseApprovalProcess(ObjectProcess):
     """Somebody wants money back."""
 
@@ -93,4 +93,4 @@ class ExpenseApprovalProcess(ObjectProcess):
         return f"{claim.purpose}, {claim.amount_cents / 100:.2f}, waits for {approver}"
 
 
-# --8<-- [end:process]
+# [end:process]

@@ -27,14 +27,14 @@ def book(client: Client, trip: Trip) -> None:
     process_id = f"trip-of-{trip.traveller}"
     say(f"{trip.traveller} wants to go to {trip.destination}")
     client.start_process(process_id, TripBookingProcess, trip)
-    # --8<-- [start:outcome]
+    # [start:outcome]
     try:
         bookings = client.wait_for_process_completion(process_id, list[str], timeout=LIMIT)
         say(f"    booked: {', '.join(bookings)}")
     except ProcessFailed as failure:
         problems = failure.results[0].output
         say(f"    failed: {', '.join(problems)}")
-    # --8<-- [end:outcome]
+    # [end:outcome]
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class Outcome:
     problem: str = ""
 
 
-# --8<-- [start:parallel]
+# [start:parallel]
 class PlanTripState(AsyncState[Trip]):
     """Begin both bookings at once, and the state that waits for them."""
 
@@ -49,8 +49,8 @@ class PlanTripState(AsyncState[Trip]):
         )
 
 
-# --8<-- [end:parallel]
-# --8<-- [start:recovery]
+# [end:parallel]
+# [start:recovery]
 class GiveUpState(AsyncState[Trip]):
     """Stand in for a booking whose attempts are exhausted, with the same input."""
 
@@ -62,8 +62,8 @@ class GiveUpState(AsyncState[Trip]):
         return StateDecision.dead_end()
 
 
-# --8<-- [end:recovery]
-# --8<-- [start:retry]
+# [end:recovery]
+# [start:retry]
 @state(
     execute_api_retry_policy=RetryPolicy(initial_interval_seconds=0.2, maximum_attempts=3),
     proceed_to_state_when_execute_retry_exhausted=GiveUpState,
@@ -87,7 +87,7 @@ class BookFlightState(BookingState):
         return StateDecision.dead_end()
 
 
-# --8<-- [end:retry]
+# [end:retry]
 class BookHotelState(BookingState):
     """Book the hotel."""
 
@@ -103,7 +103,7 @@ class BookHotelState(BookingState):
         return StateDecision.dead_end()
 
 
-# --8<-- [start:settle]
+# [start:settle]
 class SettleState(AsyncState[None]):
     """Confirm the trip if both bookings were made; otherwise call off the one that was."""
 
@@ -124,7 +124,7 @@ class SettleState(AsyncState[None]):
         return StateDecision.force_fail_process([outcome.problem for outcome in outcomes if outcome.problem])
 
 
-# --8<-- [end:settle]
+# [end:settle]
 class TripBookingProcess(ObjectProcess):
     """Someone goes on a trip, with a flight and a hotel or not at all."""
 

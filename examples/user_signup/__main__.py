@@ -30,7 +30,7 @@ def main() -> None:
 def sign_up(client: Client, database: Path) -> None:
     """Play Anna, who needs a reminder."""
     say("submitted: Anna sends the form")
-    # --8<-- [start:start]
+    # [start:start]
     form = Form(email="anna@example.com", first_name="Anna", last_name="Berg")
     client.start_object_process(
         PROCESS_ID,
@@ -43,7 +43,7 @@ def sign_up(client: Client, database: Path) -> None:
             }
         ),
     )
-    # --8<-- [end:start]
+    # [end:start]
     client.wait_for_state_completion(PROCESS_ID, SubmitState, timeout=LIMIT)
     show_row(database)
 
@@ -52,10 +52,10 @@ def sign_up(client: Client, database: Path) -> None:
     show_row(database)
 
     say("verified: Anna follows the link in the email")
-    # --8<-- [start:verify]
+    # [start:verify]
     answer = client.invoke_rpc(PROCESS_ID, UserSignupProcess.verify, "email")
     output = client.wait_for_process_completion(PROCESS_ID, str, timeout=LIMIT)
-    # --8<-- [end:verify]
+    # [end:verify]
     say(f"    the RPC answered: {answer}")
     show_row(database)
 

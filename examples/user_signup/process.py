@@ -23,7 +23,7 @@ from xdb_sdk import (
 )
 
 
-# --8<-- [start:submit]
+# [start:submit]
 class SubmitState(AsyncState[None]):
     """Ask the user to verify the email address."""
 
@@ -34,8 +34,8 @@ class SubmitState(AsyncState[None]):
         return StateDecision.single_next_state(VerifyState)
 
 
-# --8<-- [end:submit]
-# --8<-- [start:verify]
+# [end:submit]
+# [start:verify]
 class VerifyState(AsyncState[None]):
     """Wait until the user verifies, and remind at intervals."""
 
@@ -58,8 +58,8 @@ class VerifyState(AsyncState[None]):
         return StateDecision.single_next_state(VerifyState)
 
 
-# --8<-- [end:verify]
-# --8<-- [start:process]
+# [end:verify]
+# [start:process]
 @process(table_name="user_sign_up", primary_key="user_id", primary_key_type=str)
 class UserSignupProcess(ObjectProcess):
     """A user signs up; each execution is mapped to the user's row of `user_sign_up`."""
@@ -72,7 +72,7 @@ class UserSignupProcess(ObjectProcess):
     starting_state = SubmitState
     states = (VerifyState,)
 
-    # --8<-- [start:rpc]
+    # [start:rpc]
     @rpc
     def verify(self, source: str, persistence: Persistence, communication: Communication) -> str:
         """Note that the user has verified the address, through `source`, and wake the process."""
@@ -83,7 +83,7 @@ class UserSignupProcess(ObjectProcess):
         communication.publish_to_internal_queue(UserSignupProcess.verify_queue)
         return "done"
 
-    # --8<-- [end:rpc]
+    # [end:rpc]
 
 
-# --8<-- [end:process]
+# [end:process]

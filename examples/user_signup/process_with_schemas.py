@@ -69,7 +69,7 @@ class VerifyState(AsyncState[None]):
         return StateDecision.single_next_state(VerifyState)
 
 
-# --8<-- [start:process]
+# [start:process]
 class UserSignupProcess(ObjectProcess):
     """A user signs up; each execution is mapped to the user's row of `user_sign_up`."""
 
@@ -103,4 +103,4 @@ class UserSignupProcess(ObjectProcess):
         return "done"
 
 
-# --8<-- [end:process]
+# [end:process]

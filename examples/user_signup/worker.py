@@ -1,6 +1,6 @@
 """The worker of the sign-up: `uvicorn examples.user_signup.worker:app --port 8802`."""
 
-# --8<-- [start:worker]
+# [start:worker]
 from examples.user_signup.process import UserSignupProcess
 from xdb_sdk import Registry, Worker
 
@@ -8,4 +8,4 @@ registry = Registry()
 registry.add_process(UserSignupProcess)
 
 app = Worker(registry)
-# --8<-- [end:worker]
+# [end:worker]

@@ -1,4 +1,4 @@
-"""Every code block of the documentation is part of a tested example, or is run or parsed here."""
+"""Every code block of the documentation is a copy out of a tested example, or is run or parsed here."""
 
 import importlib.util
 import os
@@ -13,7 +13,7 @@ import pytest
 
 from server_stub.cli import main
 from server_stub.config import SETTINGS
-from tests.docs.pages import PAGES, ROOT, Block, all_blocks, blocks_of, name_of
+from tests.docs.pages import PAGES, ROOT, Block, all_blocks, blocks_of, name_of, renew, text_of
 
 REGISTER_ALL = """
 import xdb_sdk
@@ -25,12 +25,8 @@ for each in list(globals().values()):
 
 
 def own_python_of(page: Path) -> list[Block]:
-    """The Python of a page that no example holds."""
-    return [
-        block
-        for block in blocks_of(page)
-        if block.language == "python" and block.include() is None and not block.is_from_examples()
-    ]
+    """The Python of a page that is no copy."""
+    return [block for block in blocks_of(page) if block.language == "python" and block.source is None]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if own_python_of(page)], ids=name_of)
@@ -50,26 +46,42 @@ def test_python_of_page_runs_without_warnings(page: Path, tmp_path: Path) -> Non
     assert (finished.returncode, finished.stderr) == (0, "")
 
 
-def test_included_sections_exist_in_the_examples() -> None:
-    missing = []
-    for block in all_blocks():
-        if included := block.include():
-            path, section = included
-            is_there = path.is_relative_to(ROOT / "examples") and path.is_file()
-            if not is_there or (section and f"--8<-- [start:{section}]" not in path.read_text()):
-                missing.append(f"{name_of(block.page)}: {path.name}:{section}")
+def test_copied_blocks_say_what_their_examples_say() -> None:
+    stale = [
+        f"{name_of(block.page)}: {block.source}; run python -m tests.docs.pages"
+        for block in all_blocks()
+        if block.source is not None and block.text != text_of(block.source)
+    ]
 
-    assert missing == []
+    assert stale == []
 
 
-def test_blocks_that_cannot_be_run_come_from_the_examples() -> None:
+def test_blocks_that_cannot_be_run_are_copies_from_the_examples() -> None:
     strangers = [
         f"{name_of(block.page)}: {block.text[:60]}"
         for block in all_blocks()
-        if block.language not in ("python", "console") and block.include() is None and not block.is_from_examples()
+        if block.language not in ("python", "console") and not str(block.source).startswith("examples/")
     ]
 
     assert strangers == []
+
+
+@pytest.mark.parametrize("source", ["examples/nothing.py", "examples/user_signup/process.py:nothing"])
+def test_copy_of_what_does_not_exist_is_an_error(source: str) -> None:
+    with pytest.raises((FileNotFoundError, LookupError), match="nothing"):
+        text_of(source)
+
+
+def test_renewed_page_has_the_text_of_the_example_in_place_of_an_old_one(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    source = "examples/user_signup/worker.py:worker"
+    page.write_text(f"Before.\n\n<!-- from: {source} -->\n```python\nold\n```\n\n```python\nown = 1\n```\n")
+
+    renew(page)
+
+    assert page.read_text() == (
+        f"Before.\n\n<!-- from: {source} -->\n```python\n{text_of(source)}```\n\n```python\nown = 1\n```\n"
+    )
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if any(b.language == "console" for b in blocks_of(p))], ids=name_of)
