@@ -30,6 +30,9 @@ from xdb_sdk.protocol import DatabaseErrorInfo, ExecuteAnswer, LockType, ReviseA
 
 logger = logging.getLogger(__name__)
 
+_IN_OWN_WORDS = frozenset({FailureKind.UNREACHABLE, FailureKind.TIMEOUT, FailureKind.INVALID_RESPONSE})
+"""Failures whose details hold no words of user code or of a database: those may quote data, and stay out of the log."""
+
 
 class StateSink(Protocol):
     """Where the outcomes of state calls go: the engine."""
@@ -141,7 +144,7 @@ class Dispatcher:
             if job.ticket is not None:
                 self._locks.leave(job.ticket)
         if isinstance(outcome, CallFailure):
-            self._note_failure(outcome, job.process_execution_id, {"rpc_name": invocation.rpc_name})
+            self._note_failure(outcome, job, {"rpc_name": invocation.rpc_name})
         return outcome
 
     async def close(self, grace_s: float) -> None:
@@ -224,7 +227,7 @@ class Dispatcher:
         if isinstance(outcome, CallFailure):
             key = job.call.key
             facts = {"state_execution_id": key.state.state_execution_id, "api": key.api, "attempt": key.attempt}
-            self._note_failure(outcome, job.process_execution_id, facts)
+            self._note_failure(outcome, job, facts)
         self._sink.submit(job.call, outcome).add_done_callback(partial(self._on_verdict, job))
 
     def _on_verdict(self, job: StateJob, verdict: asyncio.Future[Verdict]) -> None:
@@ -299,14 +302,19 @@ class Dispatcher:
         assert isinstance(reply, RpcAnswer | ReviseAnswer | CallFailure)
         return reply
 
-    def _note_failure(self, failure: CallFailure, process_execution_id: str, facts: dict[str, object]) -> None:
+    def _note_failure(self, failure: CallFailure, job: Job, facts: dict[str, object]) -> None:
         self.counters.failures += 1
-        extra = facts | {
-            "process_execution_id": process_execution_id,
+        extra = {
+            "process_id": job.process_id,
+            "process_type": job.process_type,
+            "process_execution_id": job.process_execution_id,
+            **facts,
             "kind": failure.kind.value,
             "error_type": failure.error_type,
             "http_status": failure.http_status,
         }
+        if failure.kind in _IN_OWN_WORDS:
+            extra["error_message"] = failure.details
         logger.warning("call of worker failed", extra=extra)
 
 

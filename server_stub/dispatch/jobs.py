@@ -105,6 +105,16 @@ class Job(ABC):
 
     @property
     @abstractmethod
+    def process_id(self) -> str:
+        """Its process id."""
+
+    @property
+    @abstractmethod
+    def process_type(self) -> str:
+        """Its process type."""
+
+    @property
+    @abstractmethod
     def tables(self) -> Sequence[TableMapping]:
         """The rows that the execution is mapped to."""
 
@@ -164,6 +174,14 @@ class StateJob(Job):
     @property
     def process_execution_id(self) -> str:
         return self.call.key.state.process_execution_id
+
+    @property
+    def process_id(self) -> str:
+        return self.call.process_id
+
+    @property
+    def process_type(self) -> str:
+        return self.call.process_type
 
     @property
     def tables(self) -> Sequence[TableMapping]:
@@ -264,6 +282,14 @@ class RpcJob(Job):
     @property
     def process_execution_id(self) -> str:
         return self.invocation.process.process_execution_id
+
+    @property
+    def process_id(self) -> str:
+        return self.invocation.process.process_id
+
+    @property
+    def process_type(self) -> str:
+        return self.invocation.process.process_type
 
     @property
     def tables(self) -> Sequence[TableMapping]:

@@ -30,22 +30,40 @@ class WorkerCallError(XdbError):
         status: HTTP status of the answer.
         body: Its body.
         retry_after_s: When the server may try again, for 429 and 503.
+        raised: The exception that made the call fail, for the worker's log; None for a refusal.
     """
 
     code = "worker_call"
 
     def __init__(
-        self, status: int, body: WorkerErrorBody | ReviseAnswer, *, retry_after_s: float | None = None
+        self,
+        status: int,
+        body: WorkerErrorBody | ReviseAnswer,
+        *,
+        retry_after_s: float | None = None,
+        raised: BaseException | None = None,
     ) -> None:
         self.status = status
         self.body = body
         self.retry_after_s = retry_after_s
+        self.raised = raised
         super().__init__(f"{status} {self.error_type}")
 
     @property
     def error_type(self) -> str:
         """Class name of the exception behind it, or what the worker calls this failure."""
         return self.body.error_type if isinstance(self.body, WorkerErrorBody) else "Revise"
+
+    @property
+    def error_message(self) -> str:
+        """First line of what went wrong."""
+        return self.body.detail.partition("\n")[0] if isinstance(self.body, WorkerErrorBody) else ""
+
+    @property
+    def exc_info(self) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
+        """What `logging` takes to write the traceback: the innermost frames, from the user's method on."""
+        error = self.raised
+        return None if error is None else (type(error), error, _last_frames(_user_frames(error.__traceback__)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +121,7 @@ def _failure(status: HTTPStatus, error: BaseException) -> WorkerCallError:
         detail=_detail(error),
         retryable=not isinstance(error, NonRetryableError),
     )
-    return WorkerCallError(status, body)
+    return WorkerCallError(status, body, raised=error)
 
 
 def _raised_by_user(error: BaseException) -> BaseException:
@@ -138,6 +156,14 @@ def _user_frames(trace: TracebackType | None) -> TracebackType | None:
     while user_trace and user_trace.tb_frame.f_globals.get("__name__", "").startswith(_OWN_MODULES):
         user_trace = user_trace.tb_next
     return user_trace or trace
+
+
+def _last_frames(trace: TracebackType | None) -> TracebackType | None:
+    frames = []
+    while trace:
+        frames.append(trace)
+        trace = trace.tb_next
+    return frames[-_MAX_FRAMES:][0] if frames else None
 
 
 def _storable(text: str) -> str:

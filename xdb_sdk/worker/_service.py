@@ -236,9 +236,11 @@ class WorkerService:
         logger.log(
             logging.ERROR if failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR else logging.WARNING,
             "call failed",
+            exc_info=failure.exc_info,
             extra={
                 "operation": _operation_of(call),
                 "error_type": failure.error_type,
+                "error_message": failure.error_message,
                 "status": int(failure.status),
                 "namespace": context.namespace,
                 "process_id": context.process_id,

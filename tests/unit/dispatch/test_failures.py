@@ -443,10 +443,18 @@ async def test_failed_attempt_is_logged_with_ids_and_without_payloads(caplog: py
 
     [record] = caplog.records
     facts = record.__dict__
+    assert (facts["process_id"], facts["process_type"]) == ("p-1", "P")
     assert (facts["process_execution_id"], facts["state_execution_id"], facts["attempt"]) == ("e-1", "S-1", 3)
     assert (facts["api"], facts["error_type"], facts["http_status"]) == (StateApi.EXECUTE, "Oops", 500)
     assert "secret" not in str(facts)
     assert world.dispatcher.counters.failures == 1
+
+
+async def test_failure_that_no_user_code_worded_is_logged_in_full(caplog: pytest.LogCaptureFixture) -> None:
+    await outcome_of(answering(Answer(404, "Not Found")))
+
+    [record] = caplog.records
+    assert "check the worker URL" in vars(record)["error_message"]
 
 
 async def test_call_that_cannot_be_written_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:

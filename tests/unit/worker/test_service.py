@@ -6,6 +6,7 @@ import json
 import logging
 import sqlite3
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -307,9 +308,9 @@ async def test_handle_methods_raise_what_is_to_be_answered() -> None:
     assert (raised.value.status, raised.value.error_type) == (404, "StateNotFound")
 
 
-async def test_failed_attempt_is_logged_once_with_ids_and_without_payloads(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_attempt_is_logged_once_with_ids_and_what_was_raised(caplog: pytest.LogCaptureFixture) -> None:
     def act(ctx: ProcessContext) -> None:
-        raise ValueError("secret text")
+        raise ValueError("the gateway said 402")
 
     await failure_of(service_of(acting(act)), execute_call("Act", "secret input", context=context(attempt=2)))
 
@@ -318,12 +319,43 @@ async def test_failed_attempt_is_logged_once_with_ids_and_without_payloads(caplo
     assert vars(record).items() >= {
         ("operation", "execute of Act"),
         ("error_type", "ValueError"),
+        ("error_message", "the gateway said 402"),
         ("status", 424),
         ("process_id", "w-1"),
         ("state_execution_id", "Echo-1"),
         ("attempt", 2),
     }
     assert "secret" not in str(vars(record))
+
+
+async def test_traceback_in_the_log_begins_with_the_users_method(caplog: pytest.LogCaptureFixture) -> None:
+    def act(ctx: ProcessContext) -> None:
+        raise ValueError("the gateway said 402")
+
+    await failure_of(service_of(acting(act)), execute_call("Act", "go"))
+
+    logged = logging.Formatter().format(caplog.records[0])
+    assert 'raise ValueError("the gateway said 402")' in logged
+    assert "xdb_sdk/worker" not in logged
+
+
+async def test_endless_recursion_is_logged_by_its_innermost_frames(caplog: pytest.LogCaptureFixture) -> None:
+    def act(ctx: ProcessContext) -> None:
+        act(ctx)
+
+    await failure_of(service_of(acting(act)), execute_call("Act", "go"))
+
+    _, error, trace = caplog.records[0].exc_info or (None, None, None)
+    assert isinstance(error, RecursionError)
+    assert len(traceback.extract_tb(trace)) == 30
+
+
+async def test_refusal_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    await failure_of(service_of(), execute_call("Ecko"))
+
+    [record] = caplog.records
+    assert vars(record)["error_message"].startswith("Workshop has no state 'Ecko'")
+    assert record.exc_info is None
 
 
 async def test_refusals_that_use_up_no_attempt_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
