@@ -7,7 +7,14 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias, TypeVar
 
 from xdb_sdk._definition import ProcessDefinition, unknown_name
-from xdb_sdk._duration import seconds_to_milliseconds, since_epoch_ms, to_milliseconds
+from xdb_sdk._duration import (
+    check_duration,
+    check_instant,
+    check_seconds,
+    seconds_to_milliseconds,
+    since_epoch_ms,
+    to_milliseconds,
+)
 from xdb_sdk._errors import InvalidArgumentError
 from xdb_sdk._injected import Injected
 from xdb_sdk._names import check_optional_name
@@ -47,9 +54,10 @@ class TimerCommand:
         """Wait for a duration; one that is not positive fires at once.
 
         Raises:
-            InvalidArgumentError: It is longer than about 2700 years.
+            InvalidArgumentError: It is no timedelta, or longer than about 2700 years.
         """
-        duration_ms = to_milliseconds(max(duration, timedelta(0)), "duration of a timer")
+        what = "duration of a timer"
+        duration_ms = to_milliseconds(max(check_duration(duration, what), timedelta(0)), what)
         return TimerCommand(command_id=command_id, duration_ms=duration_ms)
 
     @staticmethod
@@ -59,7 +67,8 @@ class TimerCommand:
         Raises:
             InvalidArgumentError: It is not a number, or longer than about 2700 years.
         """
-        duration_ms = seconds_to_milliseconds(max(seconds, 0), "duration of a timer")
+        what = "duration of a timer"
+        duration_ms = seconds_to_milliseconds(max(check_seconds(seconds, what), 0), what)
         return TimerCommand(command_id=command_id, duration_ms=duration_ms)
 
     @staticmethod
@@ -67,14 +76,9 @@ class TimerCommand:
         """Wait until an instant; one in the past fires at once.
 
         Raises:
-            InvalidArgumentError: The datetime has no time zone, so it is not an instant.
+            InvalidArgumentError: It is no datetime, or has no time zone, so that it is not an instant.
         """
-        if fire_at.utcoffset() is None:
-            raise InvalidArgumentError(
-                f"a timer at {fire_at.isoformat()} has no time zone: give an aware datetime, such as "
-                "datetime.now(UTC) + timedelta(hours=1)"
-            )
-        return TimerCommand(command_id=command_id, fire_at=fire_at)
+        return TimerCommand(command_id=command_id, fire_at=check_instant(fire_at, "the instant of a timer"))
 
     def to_wire(self) -> TimerCommandRequest:
         """Convert to the wire form."""
@@ -148,8 +152,8 @@ class InternalQueueCommand:
 
 
 def _check_message_count(count: int, what: str) -> None:
-    if not 0 <= count <= MAX_MESSAGES_OF_A_COMMAND:
-        raise InvalidArgumentError(f"{what}={count}: a queue command takes 1 to {MAX_MESSAGES_OF_A_COMMAND} messages")
+    if type(count) is not int or not 0 <= count <= MAX_MESSAGES_OF_A_COMMAND:
+        raise InvalidArgumentError(f"{what}={count!r}: a queue command takes 1 to {MAX_MESSAGES_OF_A_COMMAND} messages")
 
 
 Command: TypeAlias = TimerCommand | InternalQueueCommand

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from xdb_sdk._duration import seconds_to_milliseconds
+from xdb_sdk._duration import check_duration, is_number, seconds_to_milliseconds
 from xdb_sdk._errors import InvalidArgumentError
-from xdb_sdk._schema import DataAttribute
+from xdb_sdk._schema import DataAttribute, key_list
 from xdb_sdk.protocol import (
     ConflictMode,
     IdReusePolicy,
@@ -59,10 +59,11 @@ class RetryPolicy:
 
     def to_wire(self) -> RetryPolicyConfig:
         """Convert to the wire form."""
-        if not 1 <= self.backoff_coefficient < float("inf"):
-            raise InvalidArgumentError(f"backoff_coefficient is {self.backoff_coefficient}: give 1 or more")
-        if not 0 <= self.maximum_attempts < 2**31:
-            raise InvalidArgumentError(f"maximum_attempts is {self.maximum_attempts}: give 0 for no limit, or more")
+        coefficient, attempts = self.backoff_coefficient, self.maximum_attempts
+        if not is_number(coefficient) or not 1 <= coefficient < float("inf"):
+            raise InvalidArgumentError(f"backoff_coefficient is {coefficient!r}: give a number, 1 or more")
+        if type(attempts) is not int or not 0 <= attempts < 2**31:
+            raise InvalidArgumentError(f"maximum_attempts is {attempts!r}: give a whole number, 0 for no limit")
         return RetryPolicyConfig(
             initial_interval_ms=seconds_to_milliseconds(self.initial_interval_seconds, "initial_interval_seconds"),
             backoff_coefficient=self.backoff_coefficient,
@@ -104,7 +105,7 @@ class PersistenceLoadingPolicy:
     @staticmethod
     def partial(keys: Iterable[AttributeKey]) -> "PersistenceLoadingPolicy":
         """Load the attributes named; reading another raises AttributeNotLoadedError."""
-        return PersistenceLoadingPolicy(_listed(keys))
+        return PersistenceLoadingPolicy(key_list(keys))
 
     @staticmethod
     def none() -> "PersistenceLoadingPolicy":
@@ -119,7 +120,7 @@ class PersistenceLoadingPolicy:
         If one of them was changed by anyone when the call's changes are to be committed, the changes are thrown away
         and the method is called again with the new values; that uses up no attempt.
         """
-        locking_keys = _listed(keys)
+        locking_keys = key_list(keys)
         if not locking_keys or lock_type is LockType.NO_LOCKING:
             raise InvalidArgumentError("locking needs the attributes to lock, and SHARE_LOCK or EXCLUSIVE_LOCK")
         return replace(self, locking_keys=locking_keys, lock_type=lock_type)
@@ -151,13 +152,6 @@ class PersistenceLoadingPolicy:
             lock_local_attributes=locked.local_attributes,
             lock_type=self.lock_type,
         )
-
-
-def _listed(keys: Iterable[AttributeKey]) -> tuple[AttributeKey, ...]:
-    """Keep the keys as they are: inside the body of its class, a key does not know its name yet."""
-    if isinstance(keys, str):
-        raise InvalidArgumentError(f"give a list of attributes, [{keys!r}], not one string")
-    return tuple(keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +216,9 @@ class ProcessStartOptions:
         starting_state_options_override: Wins, field by field, over the options of the starting state.
         namespace: Where the process id is unique; the client's own by default.
 
+    Raises:
+        InvalidArgumentError: A duration is no timedelta.
+
     Source: semantics 1.2 to 1.6.
     """
 
@@ -233,3 +230,8 @@ class ProcessStartOptions:
     conflict_mode: ConflictMode = ConflictMode.OVERRIDE_ON_CONFLICT
     starting_state_options_override: AsyncStateOptions | None = None
     namespace: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "start_delay"):
+            if getattr(self, name) is not None:
+                check_duration(getattr(self, name), name)

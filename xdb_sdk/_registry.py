@@ -8,8 +8,9 @@ from typing import Any
 from xdb_sdk._compile import compile_process, rpc_options_by_name
 from xdb_sdk._definition import ProcessDefinition, RpcDefinition, unknown_name
 from xdb_sdk._encoding import ObjectEncoder
-from xdb_sdk._errors import NotRegisteredError, ProcessDefinitionError
+from xdb_sdk._errors import InvalidArgumentError, NotRegisteredError, ProcessDefinitionError
 from xdb_sdk._process import ObjectProcess
+from xdb_sdk._schema import DataAttribute, InternalQueue
 from xdb_sdk.protocol import ReadRequest
 
 
@@ -69,8 +70,13 @@ class Registry:
         """Find the definition of a class.
 
         Raises:
+            InvalidArgumentError: It is no process class.
             NotRegisteredError: The class was not added.
         """
+        if not isinstance(process_class, type):
+            raise InvalidArgumentError(
+                f"{_described(process_class)} stands where a process class is wanted: give the registered class"
+            )
         definition = self._by_class.get(process_class)
         if definition is None:
             raise NotRegisteredError(
@@ -98,8 +104,11 @@ class Registry:
         several children that read other data for it, nothing is named to be read: their worker asks for what it needs.
 
         Raises:
+            InvalidArgumentError: It is a name.
             NotRegisteredError: No registered process has this RPC, or several have it with other types.
         """
+        if isinstance(method, str):
+            raise InvalidArgumentError(self._rpc_by_name(method))
         function = getattr(method, "__func__", method)
         found = self._by_function.get(function, [])
         if inspect.ismethod(method):
@@ -120,6 +129,28 @@ class Registry:
         if any(other.wire_read != rpc.wire_read for _, other in found):
             rpc = replace(rpc, wire_read=ReadRequest())
         return definition, rpc
+
+    def _rpc_by_name(self, name: str) -> str:
+        """Say which method to give instead of the name of an RPC."""
+        methods = sorted(
+            function.__qualname__
+            for function, found in self._by_function.items()
+            if any(name in (rpc.name, function.__name__) for _, rpc in found)
+        )
+        example = " or ".join(methods) or "UserSignupProcess.verify"
+        return (
+            f"RPC {name!r} is given by its name: give the method itself, such as {example}; "
+            "only an UnregisteredClient calls by name"
+        )
+
+
+def _described(value: Any) -> str:
+    """Describe what is no class, without its contents: a typed key by its name, else by its type."""
+    if isinstance(value, DataAttribute | InternalQueue):
+        return f"the key {value.name!r}"
+    if isinstance(value, ObjectProcess):
+        return f"an instance of {type(value).__name__}"
+    return f"a value of type {type(value).__name__}"
 
 
 def _rpc_functions(definition: ProcessDefinition) -> Iterator[tuple[Any, RpcDefinition]]:

@@ -1,9 +1,10 @@
 """What a process declares about its data and its queues: typed keys, and the schemas made of them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
-from xdb_sdk._errors import ProcessDefinitionError
+from xdb_sdk._errors import InvalidArgumentError, ProcessDefinitionError
 
 T = TypeVar("T")
 
@@ -64,8 +65,31 @@ def _require_prefix(key: DataAttribute[Any] | InternalQueue[Any]) -> None:
 
 
 def key_name(key: str | DataAttribute[Any] | InternalQueue[Any]) -> str:
-    """Give the name that a string or a typed key stands for."""
-    return key if isinstance(key, str) else key.name
+    """Give the name that a string or a typed key stands for.
+
+    Raises:
+        InvalidArgumentError: It is neither.
+    """
+    if isinstance(key, str):
+        return key
+    if isinstance(key, DataAttribute | InternalQueue):
+        return key.name
+    raise InvalidArgumentError(f"a value of type {type(key).__name__} stands where a name or typed key is wanted")
+
+
+def key_list(keys: Iterable[str | DataAttribute[Any]]) -> tuple[str | DataAttribute[Any], ...]:
+    """List names and typed keys of data attributes, as they are.
+
+    Inside the body of its class a key does not know its name yet, so that none is looked at.
+
+    Raises:
+        InvalidArgumentError: It is one key, or no list at all.
+    """
+    if isinstance(keys, str):
+        raise InvalidArgumentError(f"give a list of attributes, [{keys!r}], not one string")
+    if not isinstance(keys, Iterable):
+        raise InvalidArgumentError(f"give a list of attributes, not a {type(keys).__name__}")
+    return tuple(keys)
 
 
 @overload

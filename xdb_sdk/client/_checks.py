@@ -6,17 +6,13 @@ from datetime import datetime
 
 from pydantic import ValidationError
 
-from xdb_sdk._duration import since_epoch_ms
+from xdb_sdk._duration import check_instant, since_epoch_ms
 from xdb_sdk._errors import InvalidArgumentError
 
 
 def epoch_milliseconds(at: datetime | None, what: str) -> int | None:
     """Return an aware instant as milliseconds since the epoch, and None as None."""
-    if at is None:
-        return None
-    if at.utcoffset() is None:
-        raise InvalidArgumentError(f"{what} {at} has no time zone; give an aware datetime, such as datetime.now(UTC)")
-    return since_epoch_ms(at)
+    return None if at is None else since_epoch_ms(check_instant(at, what))
 
 
 @contextmanager

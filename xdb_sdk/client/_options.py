@@ -5,10 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from xdb_sdk._duration import check_duration, is_number
 from xdb_sdk._errors import InvalidArgumentError
 from xdb_sdk._names import check_name
 from xdb_sdk.client._urls import base_url
 from xdb_sdk.protocol import DEFAULT_NAMESPACE
+
+
+def _require_at_least_one(value: float, name: str) -> None:
+    if not is_number(value) or value < 1:
+        raise InvalidArgumentError(f"{name} is {value!r}; it must be a number, at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +44,10 @@ class ClientRetryPolicy:
     random: Callable[[], float] = field(default=random.random, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1:
-            raise InvalidArgumentError(f"max_attempts is {self.max_attempts}; it must be at least 1")
-        if self.backoff_coefficient < 1:
-            raise InvalidArgumentError(f"backoff_coefficient is {self.backoff_coefficient}; it must be at least 1")
+        for name in ("max_attempts", "backoff_coefficient"):
+            _require_at_least_one(getattr(self, name), name)
         for name in ("initial_backoff", "max_backoff", "max_total_time"):
-            if getattr(self, name) < timedelta(0):
+            if check_duration(getattr(self, name), name) < timedelta(0):
                 raise InvalidArgumentError(f"{name} is {getattr(self, name)}; it must not be negative")
 
     @classmethod
@@ -85,11 +89,10 @@ class ClientOptions:
         object.__setattr__(self, "worker_url", base_url(self.worker_url, "worker_url"))
         check_name(self.namespace, "namespace")
         for name in ("api_timeout", "long_poll_api_max_wait_time"):
-            if getattr(self, name) <= timedelta(0):
+            if check_duration(getattr(self, name), name) <= timedelta(0):
                 raise InvalidArgumentError(f"{name} is {getattr(self, name)}; it must be longer than nothing")
         for name in ("max_batch_calls", "max_batch_bytes"):
-            if getattr(self, name) < 1:
-                raise InvalidArgumentError(f"{name} is {getattr(self, name)}; it must be at least 1")
+            _require_at_least_one(getattr(self, name), name)
 
     @classmethod
     def local_default(cls) -> "ClientOptions":

@@ -11,7 +11,7 @@ from xdb_sdk._names import check_name, check_optional_name
 from xdb_sdk._options import ProcessStartOptions, StateReference
 from xdb_sdk._process import ObjectProcess
 from xdb_sdk._registry import Registry
-from xdb_sdk._schema import DataAttribute, key_name
+from xdb_sdk._schema import DataAttribute, key_list, key_name
 from xdb_sdk.client._exchange import Plan
 from xdb_sdk.client._operations import Operations, ProcessRef, QueueMessage
 from xdb_sdk.protocol import (
@@ -101,7 +101,7 @@ class TypedOperations:
     ) -> Plan[dict[str, Any]]:
         """Read attributes that the class declares."""
         definition = self._registry.process_of(process_class)
-        read = definition.full_read() if keys is None else definition.attribute_read(keys)
+        read = definition.full_read() if keys is None else definition.attribute_read(key_list(keys))
         if read.is_empty:
             return {}
         loaded = yield from self._operations.get_attributes(ref, read)

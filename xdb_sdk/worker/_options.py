@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
+from xdb_sdk._duration import check_duration, is_number
 from xdb_sdk._errors import InvalidArgumentError
 
 _MIB = 1024 * 1024
@@ -49,12 +49,14 @@ class WorkerOptions:
             self._require(name, 1)
         self._require("max_calls_waiting_for_thread", 0)
         for name in ("retry_after", "shutdown_grace", "blocked_loop_warning"):
-            self._require(name, timedelta(0))
+            duration = check_duration(getattr(self, name), f"WorkerOptions: {name}")
+            if duration < timedelta(0):
+                raise InvalidArgumentError(f"WorkerOptions({name}={duration}): give at least {timedelta(0)}")
 
-    def _require(self, name: str, least: Any) -> None:
+    def _require(self, name: str, least: int) -> None:
         value = getattr(self, name)
-        if value < least:
-            raise InvalidArgumentError(f"WorkerOptions({name}={value}): give at least {least}")
+        if not is_number(value) or value < least:
+            raise InvalidArgumentError(f"WorkerOptions({name}={value!r}): give a number, at least {least}")
 
 
 DEFAULT_WORKER_OPTIONS = WorkerOptions()

@@ -35,6 +35,35 @@ REFUSED: dict[str, tuple[Callable[[Client], Any], str]] = {
         lambda c: c.start_process("p", Bare, None, ProcessStartOptions(timeout=timedelta(-1))),
         "timeout of the start",
     ),
+    "bare number for a wait": (
+        lambda c: c.wait_for_process_completion("p", str, timeout=1),  # type: ignore[call-overload]  # the mistake
+        "timeout must be a timedelta, got 1 (int); write timedelta(seconds=1)",
+    ),
+    "bare number for a timeout": (
+        lambda c: c.update_process_config("p", timeout=5),  # type: ignore[arg-type]  # the mistake
+        "timeout must be a timedelta",
+    ),
+    "key in the place of the class": (
+        lambda c: c.publish_to_internal_queue("p", Bare.note, "x"),  # type: ignore[call-overload]  # the mistake
+        "the key 'note' stands where a process class is wanted",
+    ),
+    "list in the place of the class": (
+        lambda c: c.get_data_attributes("p", [Bare.note]),  # type: ignore[arg-type]  # the mistake
+        "a value of type list stands where a process class is wanted",
+    ),
+    "instance in the place of the class": (
+        lambda c: c.start_process("p", Bare()),  # type: ignore[arg-type]  # the mistake
+        "an instance of Bare stands where a process class is wanted",
+    ),
+    "number in the place of a key": (
+        lambda c: c.publish_to_internal_queue("p", SignUp, 5),  # type: ignore[call-overload]  # the mistake
+        "a value of type int stands where a name or typed key is wanted",
+    ),
+    "name in the place of a list": (lambda c: c.get_data_attributes("p", SignUp, "form"), "give a list of attributes"),
+    "RPC by name": (
+        lambda c: c.invoke_rpc("p", "verify", "x"),  # type: ignore[call-overload]  # the mistake
+        "RPC 'verify' is given by its name: give the method itself, such as SignUp.verify",
+    ),
     "process id empty": (lambda c: c.start_process("", Bare), "process id is empty"),
     "process id too long": (lambda c: c.start_process("é" * 128, Bare), "process id is 256 bytes long"),
     "process id with NUL": (lambda c: c.start_process("a\0b", Bare), "NUL"),

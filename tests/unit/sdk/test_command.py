@@ -129,7 +129,7 @@ def test_a_timer_in_the_repeated_hour_knows_which_one() -> None:
 
 
 def test_a_naive_datetime_is_no_instant() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"has no time zone: give an aware datetime"):
+    with pytest.raises(InvalidArgumentError, match=r"has no time zone; give an aware datetime"):
         TimerCommand.at(datetime(2030, 1, 1))  # noqa: DTZ001  # the mistake
 
 
