@@ -6,16 +6,11 @@ from server_stub.core.changes import Changes
 from server_stub.core.closing import end_state
 from server_stub.core.decisions import apply_decision, check_decision
 from server_stub.core.edit import Edit
-from server_stub.core.effects import (
-    apply_writes,
-    check_writes,
-    has_changed,
-    publish,
-)
+from server_stub.core.effects import apply_writes, check_writes, has_changed, may_be_changed, publish
 from server_stub.core.events import (
     Event,
-    need_message_ids,
     need_messages,
+    need_published,
     need_queues_of_decision,
     need_read_set,
     require_running,
@@ -32,6 +27,7 @@ from server_stub.core.refusals import InvalidAnswer, Refused
 from server_stub.core.states import fail_attempt, register_wait, settle_waits
 from server_stub.core.waits import check_commands, most_messages
 from xdb_sdk.protocol import (
+    Effects,
     ErrorSubType,
     ExecuteAnswer,
     ExecuteStatus,
@@ -56,7 +52,7 @@ class CallReturned(Event[Verdict]):
         if execution is None or isinstance(self.outcome, CallFailure):
             return
         answer = self.outcome.answer
-        need_message_ids(needs, execution, answer.publish)
+        need_published(needs, execution, answer.publish)
         need_read_set(needs, self.outcome.read_set)
         if isinstance(answer, WaitUntilAnswer):
             for queue_name, count in most_messages(answer.command_request).items():
@@ -64,10 +60,17 @@ class CallReturned(Event[Verdict]):
         else:
             need_queues_of_decision(needs, execution, answer.state_decision)
 
-    def on_row_error(self, error: RowWriteFailed | RowReadFailed) -> Event[Verdict]:
-        kind = FailureKind.DATABASE_WRITE if isinstance(error, RowWriteFailed) else FailureKind.DATABASE_READ
-        sub_type = f"APP_{kind.value}_ERROR"
-        return CallReturned(self.key, CallFailure(kind, sub_type, str(error), database_error=error.error))
+    def must_wait(self, loaded: Loaded, changes: Changes) -> bool:
+        return isinstance(self.outcome, StateAnswered) and may_be_changed(self.outcome.read_set, loaded, changes)
+
+    def on_store_error(self, error: Exception) -> Event[Verdict] | None:
+        if self.outcome is _NOT_APPLICABLE:
+            return None
+        failure = _NOT_APPLICABLE
+        if isinstance(error, RowWriteFailed | RowReadFailed):
+            kind = FailureKind.DATABASE_WRITE if isinstance(error, RowWriteFailed) else FailureKind.DATABASE_READ
+            failure = CallFailure(kind, f"APP_{kind.value}_ERROR", str(error), database_error=error.error)
+        return CallReturned(self.key, failure)
 
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> Verdict:
         execution = loaded.executions.get(self.key.state.process_execution_id)
@@ -93,6 +96,11 @@ class CallReturned(Event[Verdict]):
         return Verdict.APPLIED
 
 
+_NOT_APPLICABLE = CallFailure(
+    FailureKind.INTERNAL, FailureKind.INTERNAL.value, "the server could not apply the answer; its log says why"
+)
+
+
 def invalid_response(details: str) -> CallFailure:
     """Give the failure of an attempt whose answer breaks the rules."""
     return CallFailure(FailureKind.INVALID_RESPONSE, FailureKind.INVALID_RESPONSE.value, details, http_status=200)
@@ -111,7 +119,7 @@ def _wait_until_returned(edit: Edit, state: StateExecution, answer: WaitUntilAns
     publish(edit, answer.publish)
     state.state_locals = {**state.state_locals, **answer.state_locals}
     register_wait(edit, state, answer.command_request)
-    settle_waits(edit, registered=state)
+    settle_waits(edit, fed=_queues_of(answer), registered=state)
 
 
 def _execute_returned(edit: Edit, state: StateExecution, answer: ExecuteAnswer) -> None:
@@ -121,7 +129,11 @@ def _execute_returned(edit: Edit, state: StateExecution, answer: ExecuteAnswer) 
     publish(edit, answer.publish)
     apply_decision(edit, answer.state_decision, state)
     if edit.process.is_running:
-        settle_waits(edit)
+        settle_waits(edit, fed=_queues_of(answer))
+
+
+def _queues_of(effects: Effects) -> set[str]:
+    return {message.queue_name for message in effects.publish}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +151,12 @@ class RpcReturned(Event[Verdict]):
         execution = loaded.executions.get(self.process_execution_id)
         if execution is None:
             return
-        need_message_ids(needs, execution, self.answer.publish)
+        need_published(needs, execution, self.answer.publish)
         need_read_set(needs, self.read_set)
         need_queues_of_decision(needs, execution, self.answer.state_decision)
+
+    def must_wait(self, loaded: Loaded, changes: Changes) -> bool:
+        return may_be_changed(self.read_set, loaded, changes)
 
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> Verdict:
         execution = loaded.executions[self.process_execution_id]
@@ -158,5 +173,5 @@ class RpcReturned(Event[Verdict]):
         publish(edit, self.answer.publish)
         apply_decision(edit, self.answer.state_decision, None)
         if execution.process.is_running:
-            settle_waits(edit)
+            settle_waits(edit, fed=_queues_of(self.answer))
         return Verdict.APPLIED

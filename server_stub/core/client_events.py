@@ -11,7 +11,7 @@ from server_stub.core.effects import (
     write_local_attributes,
     write_rows,
 )
-from server_stub.core.events import Event, find_target, need_message_ids, running_target, select_target, target_of
+from server_stub.core.events import Event, find_target, need_published, running_target, select_target, target_of
 from server_stub.core.model import (
     ProcessExecution,
     ProcessKey,
@@ -46,6 +46,8 @@ from xdb_sdk.protocol import (
     UpdateConfigRequest,
 )
 
+MAX_REMEMBERED_SKIPS = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class StartProcess(Event[StartAnswer]):
@@ -65,9 +67,12 @@ class StartProcess(Event[StartAnswer]):
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> StartAnswer:
         previous_id = loaded.current.get(self.key)
         previous = loaded.executions[previous_id] if previous_id is not None else None
-        if previous is not None and previous.process.is_running and self.request.ignore_already_started:
+        try:
+            check_reuse(self.request, previous.process if previous else None)
+        except Refused:
+            if previous is None or not previous.process.is_running or not self.request.ignore_already_started:
+                raise
             return StartAnswer(process_execution_id=previous.process.process_execution_id, already_started=True)
-        check_reuse(self.request, previous.process if previous else None)
         if previous is not None:
             replace(Edit(previous, changes, now_ms))
         execution = new_execution(self.request, self.process_execution_id, now_ms)
@@ -89,13 +94,13 @@ class PublishMessages(Event[PublishAnswer]):
     def add_needs(self, loaded: Loaded, needs: Needs) -> None:
         execution = find_target(loaded, self.request)
         if execution is not None:
-            need_message_ids(needs, execution, self.request.messages)
+            need_published(needs, execution, self.request.messages)
 
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> PublishAnswer:
         execution = running_target(loaded, self.request)
         edit = Edit(execution, changes, now_ms)
         published = publish(edit, self.request.messages)
-        settle_waits(edit)
+        settle_waits(edit, fed={message.queue_name for message in self.request.messages})
         return PublishAnswer(process_execution_id=execution.process.process_execution_id, published=published)
 
 
@@ -170,11 +175,24 @@ class SkipTimer(Event[DoneAnswer]):
         if state is not None and index is not None:
             complete_timer(edit, state, index, TimerStatus.SKIPPED)
         elif request.remember and self._may_still_wait(process, state):
-            process.remembered_skips = (*process.remembered_skips, skip)
-            edit.touch_process()
+            self._remember(edit, skip)
         else:
             raise self._not_found(process)
         return DoneAnswer(process_execution_id=process.process_execution_id)
+
+    def _remember(self, edit: Edit, skip: RememberedSkip) -> None:
+        process = edit.process
+        if skip in process.remembered_skips:
+            return
+        if len(process.remembered_skips) >= MAX_REMEMBERED_SKIPS:
+            raise Refused(
+                ErrorSubType.INVALID_REQUEST,
+                f"process {process.process_id!r} has {MAX_REMEMBERED_SKIPS} timer skips to remember already; "
+                "skip a timer once its state waits for it",
+                process.process_execution_id,
+            )
+        process.remembered_skips = (*process.remembered_skips, skip)
+        edit.touch_process()
 
     def _may_still_wait(self, process: ProcessExecution, state: StateExecution | None) -> bool:
         """Say whether the state execution has not come to its wait: not created, or in wait_until."""
@@ -208,6 +226,9 @@ class UpdateConfig(Event[DoneAnswer]):
         edit = Edit(execution, changes, now_ms)
         if self.request.worker_url is not None:
             process.worker_url = self.request.worker_url
+            for state in execution.open_states():
+                if state.call_key is not None:
+                    edit.touch_state(state)  # so that its call is handed over anew, with the new URL
         if self.request.timeout_ms is not None:
             _set_timeout(edit, self.request.timeout_ms)
         edit.touch_process()

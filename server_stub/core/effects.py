@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from server_stub.core.changes import Changes
 from server_stub.core.edit import Edit
 from server_stub.core.model import (
     LocalAttributeWrite,
     QueuedMessage,
     ReadSet,
     RowKey,
-    RowRead,
     RowWrite,
     UserEvent,
     json_text,
@@ -88,11 +88,14 @@ def apply_writes(edit: Edit, effects: Effects) -> None:
 
 
 def has_changed(read_set: ReadSet | None, loaded: Loaded, edit: Edit) -> bool:
-    """Say whether anything a locking call was given has changed since, be it in this transaction (semantics 5.4)."""
+    """Say whether anything a locking call was given has changed since, be it in this transaction (semantics 5.4).
+
+    Rows are compared as they are in the database; see `may_be_changed` for what this transaction writes into them.
+    """
     if read_set is None:
         return False
     for read, seen in read_set.rows:
-        if loaded.rows.get(read) != seen or _is_written(read, edit):
+        if loaded.rows.get(read) != seen:
             return True
     return any(
         _current_local(read_set.process_execution_id, name, loaded, edit) != seen
@@ -100,10 +103,17 @@ def has_changed(read_set: ReadSet | None, loaded: Loaded, edit: Edit) -> bool:
     )
 
 
-def _is_written(read: RowRead, edit: Edit) -> bool:
-    return any(
-        write.row == read.row and not write.columns.keys().isdisjoint(read.columns) for write in edit.changes.row_writes
-    )
+def may_be_changed(read_set: ReadSet | None, loaded: Loaded, changes: Changes) -> bool:
+    """Say whether what this transaction is to write so far may change a row that a locking call was given.
+
+    What a write does to a row is known only once it is done: it may have generated columns, and triggers and cascades
+    reach other rows. The call is then judged in the next transaction.
+    """
+    if read_set is None or not read_set.rows or not changes.row_writes:
+        return False
+    written = {write.row for write in changes.row_writes}
+    tables = {read.row.table_name for read, _ in read_set.rows} | {row.table_name for row in written}
+    return not tables.isdisjoint(loaded.volatile_tables) or any(read.row in written for read, _ in read_set.rows)
 
 
 def _current_local(process_execution_id: str, name: str, loaded: Loaded, edit: Edit) -> str | None:

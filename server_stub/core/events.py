@@ -16,8 +16,9 @@ from server_stub.core.model import (
     ProcessExecution,
     ProcessKey,
     ReadSet,
+    Wait,
 )
-from server_stub.core.ports import Loaded, Needs, RowReadFailed, RowWriteFailed, Selection
+from server_stub.core.ports import Loaded, Needs, Selection
 from server_stub.core.refusals import Refused, process_not_found
 from xdb_sdk.protocol import (
     ErrorSubType,
@@ -37,11 +38,15 @@ class Event(ABC, Generic[ResultT]):
         """Name the execution to load."""
 
     def add_needs(self, loaded: Loaded, needs: Needs) -> None:
-        """Name what else to load. The messages that open waits can take are asked for in any case."""
+        """Name what else to load. The messages that waits can take are asked for by `add_wait_needs`."""
         return
 
-    def on_row_error(self, error: RowWriteFailed | RowReadFailed) -> "Event[ResultT] | None":
-        """Give the event to apply instead when the user's database refuses the row; None to tell the caller."""
+    def must_wait(self, loaded: Loaded, changes: Changes) -> bool:
+        """Say whether it can be judged only once what this transaction has to write so far is in the database."""
+        return False
+
+    def on_store_error(self, error: Exception) -> "Event[ResultT] | None":
+        """Give the event to apply instead when this one cannot be committed; None to tell the caller."""
         return None
 
     @abstractmethod
@@ -54,14 +59,20 @@ class Event(ABC, Generic[ResultT]):
 
 
 def add_wait_needs(loaded: Loaded, needs: Needs) -> None:
-    """Ask for the messages that the open waits of the loaded executions can take."""
-    for execution in loaded.executions.values():
-        for state in execution.open_states():
-            if state.wait is None:
-                continue
-            for index, command in enumerate(state.wait.commands.internal_queue_commands):
-                if state.wait.received[index] is None:
-                    need_messages(needs, execution, command.queue_name, command.at_most or 1)
+    """Ask for the messages that waits can take of the queues that the events feed. Call it after their `add_needs`."""
+    for process_execution_id, queue_name in needs.fed_queues:
+        execution = loaded.executions[process_execution_id]
+        for state in execution.waiting_on((queue_name,)):
+            need_messages(needs, execution, queue_name, _most_messages(state.wait, queue_name))
+
+
+def _most_messages(wait: Wait | None, queue_name: str) -> int:
+    if wait is None:
+        return 0
+    commands = zip(wait.commands.internal_queue_commands, wait.received, strict=True)
+    return sum(
+        command.at_most or 1 for command, messages in commands if command.queue_name == queue_name and messages is None
+    )
 
 
 def need_messages(needs: Needs, execution: Execution, queue_name: str, count: int) -> None:
@@ -77,14 +88,13 @@ def need_queues_of_decision(needs: Needs, execution: Execution, decision: StateD
             need_messages(needs, execution, queue_name, 1)
 
 
-def need_message_ids(needs: Needs, execution: Execution, messages: Iterable[Message]) -> None:
-    """Ask which message ids were seen before."""
+def need_published(needs: Needs, execution: Execution, messages: Iterable[Message]) -> None:
+    """Ask for what publishing needs: which message ids were seen before, and what waits on the queues can take."""
     process_execution_id = execution.process.process_execution_id
-    needs.message_ids.update(
-        (process_execution_id, message.queue_name, message.message_id)
-        for message in messages
-        if message.message_id is not None
-    )
+    for message in messages:
+        needs.fed_queues.add((process_execution_id, message.queue_name))
+        if message.message_id is not None:
+            needs.message_ids.add((process_execution_id, message.queue_name, message.message_id))
 
 
 def need_read_set(needs: Needs, read_set: ReadSet | None) -> None:
@@ -123,7 +133,7 @@ def target_of(loaded: Loaded, request: ProcessRequest) -> Execution:
     """
     execution = find_target(loaded, request)
     if execution is None:
-        raise process_not_found(request.process_id)
+        raise process_not_found(request)
     return execution
 
 

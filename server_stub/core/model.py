@@ -4,7 +4,7 @@ Instants are milliseconds since the epoch, UTC. A `JsonText` is a JSON value kep
 inside it; what the core does look at is parsed into the wire models.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -412,6 +412,26 @@ class Execution:
     states: dict[StateKey, StateExecution]
     queues: dict[str, list[QueuedMessage]] = field(default_factory=dict)
     known_message_ids: set[tuple[str, str]] = field(default_factory=set)
+    _waits: dict[str, dict[StateKey, StateExecution]] | None = None
+    """Waiting states by queue, made at first use; it may hold states that wait no more."""
+
+    def waiting_on(self, queue_names: Iterable[str]) -> list[StateExecution]:
+        """Give the states that wait and have a command on one of the queues, each once."""
+        if self._waits is None:
+            self._waits = {}
+            for state in self.states.values():
+                self.note_wait(state)
+        found: dict[StateKey, StateExecution] = {}
+        for queue_name in queue_names:
+            found.update(self._waits.get(queue_name, {}))
+        return [state for state in found.values() if state.wait is not None]
+
+    def note_wait(self, state: StateExecution) -> None:
+        """Take a wait into account that was registered after `waiting_on` was first asked."""
+        if self._waits is None or state.wait is None:
+            return
+        for command in state.wait.commands.internal_queue_commands:
+            self._waits.setdefault(command.queue_name, {})[state.key] = state
 
     def open_states(self) -> Sequence[StateExecution]:
         """The pending set, in order of creation."""

@@ -18,6 +18,8 @@ class FailureKind(StrEnum):
     DATABASE_READ = "DATABASE_READ"
     DATABASE_WRITE = "DATABASE_WRITE"
     READ_SET_CHANGED = "READ_SET_CHANGED"
+    INTERNAL = "INTERNAL"
+    """The server could not apply the answer: its own defect, bounded by the retry policy all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class CallFailure:
     http_status: int = 0
     retryable: bool = True
     database_error: DatabaseErrorInfo | None = None
+    first_attempt_at_ms: int | None = None
+    """When the first attempt of the API was sent, if that was this one: waits for locks and downtime do not count."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from server_stub.core.model import (
     StateExecution,
     Timer,
 )
-from xdb_sdk.protocol import DatabaseErrorInfo, Json, ListRequest
+from xdb_sdk.protocol import DatabaseErrorInfo, Json, ListRequest, TableMapping
 
 
 @dataclass(slots=True)
@@ -35,8 +35,10 @@ class Needs:
 
     `messages` maps (execution, queue) to how many of its oldest messages to load; `message_ids` are triples
     (execution, queue, message id) to look up; `rows` and `local_attributes` are read sets to be read again.
+    `fed_queues` is for the core itself: queues that messages are published to, whose waits may then take some.
     """
 
+    fed_queues: set[tuple[str, str]] = field(default_factory=set)
     messages: dict[tuple[str, str], int] = field(default_factory=dict)
     message_ids: set[tuple[str, str, str]] = field(default_factory=set)
     rows: list[RowRead] = field(default_factory=list)
@@ -48,13 +50,16 @@ class Loaded:
     """What a transaction has loaded.
 
     `current` maps each asked process key that exists to its execution id; `rows` and `local_attributes` answer the
-    reads of `Needs`, a missing row is None.
+    reads of `Needs`, a missing row is None. `volatile_tables` are those, among the tables of the executions and of the
+    read rows, in which writing one row may change a row that is named otherwise: by a trigger, a cascade, or because
+    two keys that differ are equal to the database.
     """
 
     executions: dict[str, Execution] = field(default_factory=dict)
     current: dict[ProcessKey, str] = field(default_factory=dict)
     rows: dict[RowRead, Mapping[str, Json] | None] = field(default_factory=dict)
     local_attributes: dict[str, dict[str, JsonText]] = field(default_factory=dict)
+    volatile_tables: frozenset[str] = frozenset()
 
 
 class Work(Protocol):
@@ -79,15 +84,6 @@ class CallReads:
 
     rows: dict[RowRead, Mapping[str, Json] | None]
     local_attributes: dict[str, dict[str, JsonText]]
-
-
-@dataclass(frozen=True, slots=True)
-class TableColumns:
-    """What a start is checked against: the reflected columns of a user's table."""
-
-    table_name: str
-    columns: frozenset[str]
-    primary_key: tuple[str, ...]
 
 
 class StoreError(Exception):
@@ -120,8 +116,8 @@ class RowReadFailed(StoreError):
         super().__init__(f"{error.table_name}: {error.kind}: {error.message}")
 
 
-class UnknownUserTable(StoreError):
-    """A table or column that the user's database does not have."""
+class MappingRefused(StoreError):
+    """A mapping does not fit the table it names; whoever asks to start with it is told what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +186,16 @@ class Store(Protocol):
         """Give up to `page_size + 1` executions, newest (start, id) first, from below `after` on (semantics 6.6)."""
         ...
 
-    async def table_columns(self, table_name: str) -> TableColumns:
-        """Reflect a user's table; cached.
+    async def canonical_mapping(self, mapping: TableMapping) -> TableMapping:
+        """Check a mapping, and give it with each key value in the one form that the value has (semantics 7.1).
+
+        Executions that are mapped to one row so name it by one key, whatever form their callers wrote it in. The
+        table is reflected at its first use and again when the schema has changed; a change of the last moment may be
+        missed, and is then found by the write.
 
         Raises:
-            UnknownUserTable: There is no such table.
+            MappingRefused: There is no such table or column, the columns of the key are others, or a value of the key
+                is null or does not fit its column.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Why an operation is not carried out: the caller's mistake or the state of things, never the server's fault."""
 
-from xdb_sdk.protocol import ErrorSubType
+from xdb_sdk.protocol import ErrorSubType, ProcessRequest
 
 
 class Refused(Exception):
@@ -17,10 +17,10 @@ class InvalidAnswer(Exception):
     """A worker's answer that breaks the rules: a failed attempt, since a redeployed worker can mend it."""
 
 
-def process_not_found(process_id: str) -> Refused:
+def process_not_found(request: ProcessRequest) -> Refused:
     """Refuse because the process id, or the execution asked for, never existed."""
+    execution = f"execution {request.process_execution_id!r} of " if request.process_execution_id else ""
     return Refused(
         ErrorSubType.PROCESS_NOT_FOUND,
-        f"there is no process execution of process id {process_id!r} as asked for; "
-        "check the process id, the namespace and the execution id",
+        f"there is no {execution}process {request.process_id!r} in namespace {request.namespace!r}",
     )

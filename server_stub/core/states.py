@@ -1,5 +1,7 @@
 """The life of a state execution: created, waiting, triggered, failed (semantics 2)."""
 
+from collections.abc import Iterable
+
 from server_stub.core.closing import close, end_state
 from server_stub.core.edit import Edit
 from server_stub.core.model import JsonText, RememberedSkip, StateExecution, Timer, TimerKey, json_text
@@ -52,7 +54,6 @@ def create_state(
         execute_status=ExecuteStatus.RUNNING if skipped else ExecuteStatus.NOT_STARTED,
         wait_for_key=wait_for_key,
         recover_from=recover_from,
-        first_attempt_at_ms=due_at_ms,
         due_at_ms=due_at_ms,
         shard_id=process.shard_id,
     )
@@ -78,17 +79,21 @@ def register_wait(edit: Edit, state: StateExecution, request: CommandRequestBody
     state.due_at_ms = None
     state.wait = new_wait(request, order=process.next_wait_order, now_ms=edit.now_ms)
     process.next_wait_order += 1
+    edit.execution.note_wait(state)
     edit.touch_process()
     edit.touch_state(state)
 
 
-def settle_waits(edit: Edit, registered: StateExecution | None = None) -> None:
+def settle_waits(edit: Edit, *, fed: Iterable[str] = (), registered: StateExecution | None = None) -> None:
     """Give messages to waits, let due timers of a just registered wait fire, and trigger what is satisfied.
 
-    Within one transition queue commands are tried before due timers (semantics 3.4), and a wait that they satisfy
-    never gets timer rows.
+    Between transitions no wait can take anything more, so only what this one changes is looked at: waits on the queues
+    that it has fed, and the wait that it has registered. Within one transition queue commands are tried before due
+    timers (semantics 3.4), and a wait that they satisfy never gets timer rows.
     """
-    waiting = [state for state in edit.execution.open_states() if state.wait is not None]
+    waiting = edit.execution.waiting_on(fed)
+    if registered is not None and registered not in waiting:
+        waiting.append(registered)
     for state, messages in match_messages(edit.execution, waiting):
         edit.touch_state(state)
         for message in messages:
@@ -165,7 +170,7 @@ def _begin_execute(edit: Edit, state: StateExecution, results: CommandResultsBod
     state.execute_status = ExecuteStatus.RUNNING
     state.command_results = results
     state.attempt = 1
-    state.first_attempt_at_ms = edit.now_ms
+    state.first_attempt_at_ms = None
     state.due_at_ms = edit.now_ms
     state.last_database_error = None
     edit.touch_state(state)
@@ -174,6 +179,8 @@ def _begin_execute(edit: Edit, state: StateExecution, results: CommandResultsBod
 def fail_attempt(edit: Edit, state: StateExecution, failure: CallFailure) -> None:
     """Record a failed attempt; schedule the next one, or go the way of exhaustion (semantics 2.5, 2.7)."""
     api = state.api
+    if state.first_attempt_at_ms is None:
+        state.first_attempt_at_ms = failure.first_attempt_at_ms or edit.now_ms
     state.last_failure = AttemptFailureInfo(
         api=api,
         http_status=failure.http_status,
@@ -189,7 +196,7 @@ def fail_attempt(edit: Edit, state: StateExecution, failure: CallFailure) -> Non
     due_at_ms = next_attempt_at_ms(
         policy,
         completed_attempts=state.attempt,
-        first_attempt_at_ms=state.first_attempt_at_ms or edit.now_ms,
+        first_attempt_at_ms=state.first_attempt_at_ms,
         now_ms=edit.now_ms,
     )
     if due_at_ms is None or not failure.retryable:
@@ -241,8 +248,8 @@ def _recover(
 
 
 def _failure_message(state: StateExecution, api: StateApi, failure: CallFailure, attempts: int) -> str:
-    status = f"status {failure.http_status}" if failure.http_status else "no response"
+    status = f"status {failure.http_status}, " if failure.http_status else ""
     return (
         f"{api.value.lower()} of state execution {state.key.state_execution_id} failed after {attempts} attempt(s): "
-        f"{status}, {failure.error_type}: {failure.details}"
+        f"{status}{failure.error_type}: {failure.details}"
     )

@@ -44,6 +44,10 @@ class _Pending:
     tries: int = 0
 
 
+_MUST_WAIT = object()
+"""The result of an event that is put off to the next transaction."""
+
+
 class _Batch:
     """The work of one transaction. It is decided anew on each try, from freshly loaded rows."""
 
@@ -60,9 +64,9 @@ class _Batch:
 
     def needs(self, loaded: Loaded) -> Needs:
         needs = Needs()
-        add_wait_needs(loaded, needs)
         for pending in self._pending:
             pending.event.add_needs(loaded, needs)
+        add_wait_needs(loaded, needs)
         return needs
 
     def decide(self, loaded: Loaded) -> Changes:
@@ -75,6 +79,8 @@ class _Batch:
 
 def _apply(event: Event[Any], loaded: Loaded, changes: Changes, now_ms: int) -> Any:
     try:
+        if event.must_wait(loaded, changes):
+            return _MUST_WAIT
         return event.apply(loaded, changes, now_ms)
     except Refused as refusal:
         return refusal
@@ -98,7 +104,10 @@ class CommitCounters:
 
 
 class Committer:
-    """Gather events and commit them together; one transaction at a time, in the order of their arrival.
+    """Gather events and commit them together, one transaction at a time.
+
+    Events are committed in the order of their arrival, but for those that have to wait for what others write, and those
+    that an unavailable database or a failing neighbour has delayed.
 
     While a transaction runs, the events that arrive wait for the next one: under load a transaction holds many, idle
     it holds one and latency is that of one transaction. Callers are answered, and `on_commit` is told, only after the
@@ -189,8 +198,9 @@ class Committer:
         else:
             self._note_up()
             self._count(batch)
-            self._on_commit(changes)
-            _answer(batch, work.results)
+            self._hand_on(changes)
+            put_off = _answer(batch, work.results)
+            self._queue.extendleft(reversed(put_off))
 
     async def _split(self, batch: list[_Pending], error: Exception) -> None:
         """Find the event that fails by halving the batch, so that it hurts nobody else."""
@@ -200,14 +210,13 @@ class Committer:
             await self._commit(batch[middle:])
             return
         pending = batch[0]
-        if isinstance(error, RowWriteFailed | RowReadFailed):
-            replacement = pending.event.on_row_error(error)
-            if replacement is not None:
-                await self._commit([_Pending(replacement, pending.future, pending.is_patient)])
-                return
-        else:
+        if not isinstance(error, RowWriteFailed | RowReadFailed):
             logger.error("event failed: %s", type(pending.event).__name__, exc_info=error)
-        _fail(pending, error)
+        replacement = pending.event.on_store_error(error)
+        if replacement is None:
+            _fail(pending, error)
+        else:
+            await self._commit([_Pending(replacement, pending.future, pending.is_patient)])
 
     async def _repeat(self, batch: list[_Pending], error: ConcurrentStart) -> None:
         for pending in batch:
@@ -234,6 +243,13 @@ class Committer:
         delay_s = min(FIRST_RETRY_S * 2 ** min(patient[0].tries, 10), LONGEST_RETRY_S)
         await asyncio.sleep(delay_s)
 
+    def _hand_on(self, changes: Changes) -> None:
+        try:
+            self._on_commit(changes)
+        except Exception:
+            # What is due is in the database, where the next scan finds it; the other callers must not suffer.
+            logger.exception("a commit could not be handed on")
+
     def _note_up(self) -> None:
         if self._is_down:
             logger.warning("database available again")
@@ -245,12 +261,17 @@ class Committer:
         self.counters.largest_batch = max(self.counters.largest_batch, len(batch))
 
 
-def _answer(batch: Sequence[_Pending], results: Sequence[Any]) -> None:
+def _answer(batch: Sequence[_Pending], results: Sequence[Any]) -> list[_Pending]:
+    """Answer the callers, and give the events that have to wait for the next transaction."""
+    put_off: list[_Pending] = []
     for pending, result in zip(batch, results, strict=True):
-        if isinstance(result, Refused):
+        if result is _MUST_WAIT:
+            put_off.append(pending)
+        elif isinstance(result, Refused):
             _fail(pending, result)
         elif not pending.future.done():
             pending.future.set_result(result)
+    return put_off
 
 
 def _fail(pending: _Pending, error: Exception) -> None:

@@ -19,10 +19,9 @@ from server_stub.core.client_events import (
 from server_stub.core.events import Event
 from server_stub.core.model import ProcessExecution, ProcessKey
 from server_stub.core.outcomes import CallFailure, RpcAnswered, Verdict
-from server_stub.core.ports import Store, StoreError, UnknownUserTable
+from server_stub.core.ports import MappingRefused, Store, StoreError
 from server_stub.core.reads import loaded_data, plan_reads
 from server_stub.core.refusals import InvalidAnswer, Refused, process_not_found
-from server_stub.core.urls import normalise_worker_url
 from server_stub.dispatch.dispatcher import Dispatcher, DispatcherClosed
 from server_stub.dispatch.jobs import RpcInvocation
 from server_stub.engine.committer import Committer, CommitterFull
@@ -51,12 +50,12 @@ from xdb_sdk.protocol import (
     StateStatus,
     StopAnswer,
     StopRequest,
-    TableMapping,
     UpdateConfigRequest,
     WaitForCompletionAnswer,
     WaitForCompletionRequest,
     WaitForStateAnswer,
     WaitForStateRequest,
+    normal_url,
 )
 
 ResultT = TypeVar("ResultT")
@@ -101,9 +100,9 @@ class Operations:
 
     async def start(self, request: StartRequest) -> StartAnswer:
         """Start a process execution (semantics 1)."""
-        request = request.model_copy(update={"worker_url": _worker_url(request.worker_url)})
-        for table in request.tables:
-            await self._check_mapping(table)
+        worker_url = _worker_url(request.worker_url)
+        tables = tuple([await self._answered(self._store.canonical_mapping(mapping)) for mapping in request.tables])
+        request = request.model_copy(update={"worker_url": worker_url, "tables": tables})
         return await self._commit(StartProcess(request, self._ids()))
 
     async def stop(self, request: StopRequest) -> StopAnswer:
@@ -232,37 +231,11 @@ class Operations:
         left_s = deadline - asyncio.get_running_loop().time()
         await subscription.news(min(max(left_s, 0), self._options.recheck_s))
 
-    async def _check_mapping(self, table: TableMapping) -> None:
-        """Check a mapping against the reflected table, so that a wrong name is the caller's error (semantics 1.7)."""
-        try:
-            reflected = await self._answered(self._store.table_columns(table.table_name))
-        except UnknownUserTable as error:
-            raise refusal(ErrorSubType.INVALID_REQUEST, str(error)) from error
-        unknown = sorted({*table.primary_key, *table.initial_write} - reflected.columns)
-        if unknown:
-            raise refusal(
-                ErrorSubType.INVALID_REQUEST,
-                f"table {table.table_name!r} has no column {unknown[0]!r}; it has {sorted(reflected.columns)}",
-            )
-        if reflected.primary_key and set(table.primary_key) != set(reflected.primary_key):
-            raise refusal(
-                ErrorSubType.INVALID_REQUEST,
-                f"the primary key of table {table.table_name!r} is {list(reflected.primary_key)}, "
-                f"not {list(table.primary_key)}",
-            )
-        written_key = sorted(table.initial_write.keys() & table.primary_key.keys())
-        if written_key:
-            raise refusal(
-                ErrorSubType.INVALID_REQUEST,
-                f"column {written_key[0]!r} is the primary key of table {table.table_name!r}; "
-                "it is written from the object id, not from the initial attributes",
-            )
-
     async def _find(self, request: ProcessRequest) -> ProcessExecution:
         key = ProcessKey(request.namespace, request.process_id)
         process = await self._answered(self._store.find_process(key, request.process_execution_id))
         if process is None:
-            raise of_refused(process_not_found(request.process_id))
+            raise of_refused(process_not_found(request))
         return process
 
     async def _commit(self, event: Event[ResultT]) -> ResultT:
@@ -273,8 +246,8 @@ class Operations:
             return await awaitable
         except Refused as refused:
             raise of_refused(refused) from refused
-        except UnknownUserTable:
-            raise
+        except MappingRefused as error:
+            raise refusal(ErrorSubType.INVALID_REQUEST, str(error)) from error
         except StoreError as error:
             raise of_store_error(error) from error
         except CommitterFull as error:
@@ -285,9 +258,9 @@ class Operations:
 
 def _worker_url(url: str) -> str:
     try:
-        return normalise_worker_url(url)
+        return normal_url(url)
     except ValueError as error:
-        raise refusal(ErrorSubType.INVALID_REQUEST, f"workerUrl: {error}") from error
+        raise refusal(ErrorSubType.INVALID_REQUEST, f"workerUrl {error}") from error
 
 
 def _deadline(timeout_ms: int) -> float:

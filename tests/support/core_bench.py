@@ -41,30 +41,39 @@ class CoreBench:
         self.timers: dict[TimerKey, Timer] = {}
         self.rows: dict[RowKey, dict[str, Any]] = {}
         self.local_attributes: dict[str, dict[str, str]] = {}
+        self.volatile_tables: frozenset[str] = frozenset()
         self.last_changes = Changes()
+        self.transactions = 0
 
     def commit(self, *events: Event[Any]) -> list[Any]:
-        """Apply events in one transaction and give their results, a refusal as the exception itself."""
+        """Apply events in one transaction and give their results, a refusal as the exception itself.
+
+        What has to wait for the writes of the others is applied in a transaction of its own.
+        """
         selection = Selection()
         for event in events:
             event.select(selection)
         loaded = self._load(selection)
         needs = Needs()
-        add_wait_needs(loaded, needs)
         for event in events:
             event.add_needs(loaded, needs)
+        add_wait_needs(loaded, needs)
         self._load_needs(loaded, needs)
         changes = Changes()
         results: list[Any] = []
         for event in events:
+            if event.must_wait(loaded, changes):
+                break
             try:
                 results.append(event.apply(loaded, changes, self.now_ms))
             except Refused as refusal:
                 results.append(refusal)
         self._write(changes)
+        self.transactions += 1
         self.last_changes = changes
         self.check_invariants()
-        return results
+        put_off = events[len(results) :]
+        return results + self.commit(*put_off) if put_off else results
 
     def commit_one(self, event: Event[Any]) -> Any:
         """Apply one event in its own transaction; a refusal is raised."""
@@ -115,7 +124,7 @@ class CoreBench:
         ]
 
     def _load(self, selection: Selection) -> Loaded:
-        loaded = Loaded()
+        loaded = Loaded(volatile_tables=self.volatile_tables)
         for process in self.processes.values():
             if process.is_current and process.key in selection.process_keys:
                 loaded.current[process.key] = process.process_execution_id

@@ -75,9 +75,13 @@ def waited(bench: CoreBench, state: str, request: CommandRequestBody, **effects:
     return CallReturned(bench.call(state), StateAnswered(answer))
 
 
-def failed(bench: CoreBench, state: str, *, retryable: bool = True) -> CallReturned:
+def failed(
+    bench: CoreBench, state: str, *, retryable: bool = True, first_attempt_at_ms: int | None = None
+) -> CallReturned:
     """Give the event that the attempt of a state has failed."""
-    failure = CallFailure(FailureKind.WORKER_ERROR, "ValueError", "boom", 424, retryable)
+    failure = CallFailure(
+        FailureKind.WORKER_ERROR, "ValueError", "boom", 424, retryable, first_attempt_at_ms=first_attempt_at_ms
+    )
     return CallReturned(bench.call(state), failure)
 
 

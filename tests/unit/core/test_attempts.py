@@ -13,6 +13,7 @@ from tests.unit.core.drive import (
     DEAD_END,
     any_of,
     execute,
+    executed,
     failed,
     next_states,
     started,
@@ -71,12 +72,36 @@ def test_waits_start_at_the_initial_interval(bench: CoreBench) -> None:
 
 def test_attempt_and_first_attempt_time_are_kept_over_backoffs(bench: CoreBench) -> None:
     started(bench)
-    first = bench.state("S-1").first_attempt_at_ms
+    sent_at_ms = bench.now_ms + 500
+    bench.now_ms += 700
+    bench.commit_one(failed(bench, "S-1", first_attempt_at_ms=sent_at_ms))
 
-    fail_at_due_times(bench, "S-1", 3)
+    fail_at_due_times(bench, "S-1", 2)
 
     state = bench.state("S-1")
-    assert (state.attempt, state.first_attempt_at_ms) == (4, first)
+    assert (state.attempt, state.first_attempt_at_ms) == (4, sent_at_ms)
+
+
+def test_duration_counts_from_the_first_sending_not_from_the_creation(bench: CoreBench) -> None:
+    started(bench, start_state_options=options(RetryPolicyConfig(maximum_attempts_duration_ms=5_000)))
+    bench.now_ms += 60_000
+
+    bench.commit_one(failed(bench, "S-1", first_attempt_at_ms=bench.now_ms - 100))
+
+    assert bench.state("S-1").due_at_ms == bench.now_ms + 1_000
+
+
+def test_answer_that_the_server_cannot_apply_is_a_failed_attempt(bench: CoreBench) -> None:
+    started(bench)
+
+    replacement = executed(bench, "S-1", DEAD_END).on_store_error(ZeroDivisionError())
+    assert replacement is not None
+    bench.commit_one(replacement)
+
+    failure = bench.state("S-1").last_failure
+    assert failure is not None
+    assert failure.error_type == "INTERNAL"
+    assert replacement.on_store_error(ZeroDivisionError()) is None
 
 
 def test_one_attempt_is_one_attempt(bench: CoreBench) -> None:
@@ -127,7 +152,7 @@ def test_execute_counts_its_attempts_anew_after_wait_until(bench: CoreBench) -> 
     wait(bench, "S-1", any_of())
 
     state = bench.state("S-1")
-    assert (state.api, state.attempt, state.first_attempt_at_ms) == (StateApi.EXECUTE, 1, bench.now_ms)
+    assert (state.api, state.attempt, state.first_attempt_at_ms) == (StateApi.EXECUTE, 1, None)
 
 
 def recovering(api: StateApi, **changes: object) -> StateOptionsConfig:

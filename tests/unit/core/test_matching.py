@@ -216,6 +216,19 @@ def test_publish_and_registration_in_one_transaction_take_stored_messages_first(
     assert bench.queue("p", "q") == [2, "late"]
 
 
+def test_waits_of_a_wide_process_are_looked_at_only_when_their_queue_is_fed(bench: CoreBench) -> None:
+    started(bench)
+    execute(bench, "S-1", next_states(*["A"] * 300, options=WAITS))
+    for number in range(1, 301):
+        wait(bench, f"A-{number}", any_of(queue(f"q-{number}")))
+
+    publish(bench, ("q-7", "seven"), ("q-300", "last"))
+
+    assert received(bench, "A-7") == [["seven"]]
+    assert received(bench, "A-300") == [["last"]]
+    assert len(bench.last_changes.changed_states) == 2
+
+
 def test_same_message_id_is_delivered_once_per_queue_also_after_consumption(bench: CoreBench) -> None:
     state = waiting_state(bench, "A", any_of(queue("q")))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from server_stub.core.call_events import CallReturned, RpcReturned
-from server_stub.core.client_events import SetAttributes, SkipTimer, StartProcess
+from server_stub.core.client_events import SetAttributes, SkipTimer, StartProcess, UpdateConfig
 from server_stub.core.model import ReadSet, RowKey, RowRead
 from server_stub.core.outcomes import StateAnswered, Verdict
 from server_stub.core.refusals import Refused
@@ -39,6 +39,7 @@ from xdb_sdk.protocol import (
     TableMapping,
     TableWrite,
     TimerStatus,
+    UpdateConfigRequest,
 )
 
 ROW = RowKey("users", (("id", "u1"),))
@@ -122,6 +123,37 @@ def test_ignoring_an_already_started_process_gives_the_running_execution(bench: 
     answer = bench.commit_one(StartProcess(start_request(ignore_already_started=True), "e-2"))
 
     assert answer == StartAnswer(process_execution_id="e-1", already_started=True)
+
+
+def test_ignoring_an_already_started_process_does_not_keep_terminate_from_replacing_it(bench: CoreBench) -> None:
+    started(bench)
+    request = start_request(ignore_already_started=True, id_reuse_policy=IdReusePolicy.TERMINATE_IF_RUNNING)
+
+    answer = bench.commit_one(StartProcess(request, "e-2"))
+
+    assert answer == StartAnswer(process_execution_id="e-2")
+    assert bench.processes["e-1"].status is ProcessStatus.TERMINATED
+
+
+def test_new_worker_url_goes_to_calls_that_are_due_already(bench: CoreBench) -> None:
+    started(bench)
+
+    bench.commit_one(UpdateConfig(UpdateConfigRequest(process_id="p", worker_url="http://moved")))
+
+    (call,) = bench.due_calls()
+    assert call.worker_url == "http://moved"
+    assert [state.key.state_execution_id for state in bench.last_changes.changed_states.values()] == ["S-1"]
+
+
+def test_skip_that_is_repeated_is_remembered_once_and_their_number_is_bounded(bench: CoreBench) -> None:
+    started(bench)
+    for number in [2, 2, *range(2, 1_002)]:
+        bench.commit_one(SkipTimer(SkipTimerRequest(process_id="p", state_id="A", number=number, remember=True)))
+
+    with pytest.raises(Refused, match="1000 timer skips"):
+        bench.commit_one(SkipTimer(SkipTimerRequest(process_id="p", state_id="A", number=5_000, remember=True)))
+
+    assert len(bench.current("p").remembered_skips) == 1_000
 
 
 def test_refused_start_of_another_type_names_both_types(bench: CoreBench) -> None:
@@ -233,6 +265,43 @@ def test_locking_answer_is_not_applied_when_its_read_set_has_changed(bench: Core
     assert verdict is Verdict.READ_SET_CHANGED
     assert bench.state("S-1").attempt == 1
     assert bench.current("p").status is ProcessStatus.RUNNING
+
+
+@pytest.mark.parametrize("columns", [("name",), ("generated",)], ids=["written column", "generated column"])
+def test_locking_answer_is_judged_after_what_its_transaction_writes_into_the_row(
+    bench: CoreBench, columns: tuple[str, ...]
+) -> None:
+    process_execution_id = started(bench, start_state_id=None, tables=(mapping(),))
+    seen = {column: bench.rows[ROW].get(column) for column in columns}
+    locking = RpcReturned(
+        process_execution_id, RpcAnswer(write_local_attributes={"a": 1}), ReadSet(((RowRead(ROW, columns), seen),))
+    )
+    write = (TableWrite(table_name="users", columns={"name": "other"}),)
+    before = bench.transactions
+
+    results = bench.commit(RpcReturned(process_execution_id, RpcAnswer(write_tables=write)), locking)
+
+    assert bench.transactions == before + 2
+    changed = columns == ("name",)
+    assert results == [Verdict.APPLIED, Verdict.READ_SET_CHANGED if changed else Verdict.APPLIED]
+
+
+def test_locking_answer_waits_for_any_write_when_triggers_may_reach_its_row(bench: CoreBench) -> None:
+    other = TableMapping(table_name="others", primary_key={"id": "o"}, initial_write={"name": "x"})
+    first, second = started(bench, tables=(mapping(),)), started(bench, process_id="q", tables=(other,))
+    read_set = ReadSet(((RowRead(ROW, ("name",)), {"name": "new"}),))
+    events = (
+        RpcReturned(second, RpcAnswer(write_tables=(TableWrite(table_name="others", columns={"name": "y"}),))),
+        RpcReturned(first, RpcAnswer(write_local_attributes={"a": 1}), read_set),
+    )
+
+    before = bench.transactions
+    bench.commit(*events)
+    together = bench.transactions - before
+    bench.volatile_tables = frozenset({"others"})
+    bench.commit(*events)
+
+    assert (together, bench.transactions - before - together) == (1, 2)
 
 
 def test_two_locking_answers_of_one_transaction_exclude_each_other(bench: CoreBench) -> None:

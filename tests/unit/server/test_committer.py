@@ -9,7 +9,7 @@ import pytest
 
 from server_stub.core.changes import Changes
 from server_stub.core.client_events import StartProcess
-from server_stub.core.ports import ConcurrentStart, RowWriteFailed, Store, StoreUnavailable, Work
+from server_stub.core.ports import ConcurrentStart, Loaded, RowWriteFailed, Store, StoreUnavailable, Work
 from server_stub.core.refusals import Refused
 from server_stub.engine.committer import Committer, CommitterFull
 from server_stub.storage.sqlite import SqliteOptions, SqliteStore, Synchronous
@@ -195,3 +195,36 @@ async def test_closed_committer_finishes_what_it_has_and_takes_no_more(
     assert isinstance(await accepted, StartAnswer)
     with pytest.raises(StoreUnavailable):
         await late
+
+
+async def test_commit_that_cannot_be_handed_on_is_answered_and_the_next_one_goes_on(
+    store: FailingStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(changes: Changes) -> None:
+        raise TypeError("unhashable")
+
+    committer = Committer(store, VirtualClock(), refuse)
+    committer.start()
+
+    answers = [await committer.submit(start("a")), await committer.submit(start("b"))]
+
+    assert [type(answer) for answer in answers] == [StartAnswer, StartAnswer]
+    assert "a commit could not be handed on" in caplog.text
+    await committer.close()
+
+
+async def test_event_that_must_wait_is_applied_in_the_next_transaction(
+    store: FailingStore, make_committer: Callable[..., Committer]
+) -> None:
+    class AfterWrites(StartProcess):
+        def must_wait(self, loaded: Loaded, changes: Changes) -> bool:
+            return bool(changes.row_writes)
+
+    committer = make_committer()
+    futures = [committer.submit(start("a", name="Ann")), committer.submit(AfterWrites(start("b").request, "e-b"))]
+
+    committer.start()
+    answers = await asyncio.gather(*futures)
+
+    assert [answer.process_execution_id for answer in answers] == ["execution-of-a", "e-b"]
+    assert store.transactions == 2
