@@ -1,4 +1,7 @@
-"""Writes into the pages what the code knows better: settings, the help of the command line, the OpenAPI documents."""
+"""Writes into the pages what the code knows better: settings, the help of the command line, the OpenAPI documents.
+
+Takes out what is for those who read the code: the sources of rules in docstrings name documents of the design.
+"""
 
 import html
 import re
@@ -7,13 +10,17 @@ from importlib import resources
 
 import click
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from server_stub.cli import main
 from server_stub.config import SETTINGS
 
 HELP_WIDTH = 100
+OPENAPI_FOLDER = "../../server_stub/api/"
 OPENAPI_DOCUMENTS = ("openapi-service.json", "openapi-worker.json")
+_SOURCE = re.compile(r"\s*(?:Source: semantics \d(?:[^<.]|\.\d)*\.?|\(semantics \d[^)<]*\))")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -25,8 +32,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Replace each line `<!-- generated: name -->` by what the generator of that name writes."""
-    return re.sub(r"^<!-- generated: (\w+) -->$", lambda found: GENERATORS[found[1]](), markdown, flags=re.MULTILINE)
+    """Replace each line `<!-- generated: name -->` by what the generator of that name writes.
+
+    Links to the OpenAPI documents lead to their files in the repository, and in the site to the copies beside the page.
+    """
+    linked = markdown.replace(f"({OPENAPI_FOLDER}", "(")
+    return re.sub(r"^<!-- generated: (\w+) -->$", lambda found: GENERATORS[found[1]](), linked, flags=re.MULTILINE)
+
+
+def on_page_content(content: str, page: Page, **_: object) -> str:
+    """Take out the sources of rules."""
+    without_sources = _SOURCE.sub("", content).replace("<p></p>\n", "")
+    if left := re.search(r"semantics \d.{0,40}", without_sources):
+        raise PluginError(
+            f"{page.file.src_uri} names a section of the design: {left[0]!r}; write `Source: semantics N.`"
+        )
+    return without_sources
 
 
 def settings_table() -> str:

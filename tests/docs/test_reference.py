@@ -2,10 +2,13 @@
 
 import re
 from collections import Counter
+from pathlib import Path
+
+import pytest
 
 import xdb_sdk
 from server_stub.api.operations import OPERATIONS
-from tests.docs.pages import PAGES, ROOT
+from tests.docs.pages import PAGES, ROOT, name_of
 from xdb_sdk import ErrorSubType, XdbError, protocol
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -51,8 +54,8 @@ def test_http_page_lists_every_operation_and_every_path() -> None:
     assert protocol.SERVICE_BATCH_PATH in text
 
 
-def test_local_links_of_the_readme_lead_somewhere() -> None:
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)", PAGES[0].read_text())
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_local_links_lead_to_files_of_the_repository(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
 
-    assert [target for target in targets if not (ROOT / target).exists()] == []
-    assert targets
+    assert [target for target in targets if not (page.parent / target).exists()] == []
