@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pydantic import ValidationError
 
 from server_stub.core.json_text import find_json_problem
-from server_stub.core.urls import join_path
 from server_stub.core.value_sizes import find_large_value
 from server_stub.dispatch.jobs import Job
 from server_stub.dispatch.lines import AnswerTooLarge, read_beginning, read_body
@@ -30,6 +29,7 @@ from xdb_sdk.protocol import (
     LineSplitter,
     RpcAnswer,
     WaitUntilAnswer,
+    join_url,
 )
 
 BATCH_HEADERS = {"content-type": BATCH_CONTENT_TYPE, "accept": BATCH_CONTENT_TYPE}
@@ -73,13 +73,13 @@ class Exchange:
             BatchRefused: The worker does not know such requests; no call is settled.
         """
         await self._keep_deadlines(
-            self._batch(transport, join_path(url, WORKER_BATCH_PATH), BATCH_HEADERS | dict(headers))
+            self._batch(transport, join_url(url, WORKER_BATCH_PATH), BATCH_HEADERS | dict(headers))
         )
 
     async def post_single(self, transport: WorkerTransport, url: str, headers: Mapping[str, str]) -> None:
         """Send the only call to the path of its operation."""
         [job] = self._unanswered.values()
-        await self._keep_deadlines(self._single(job, transport, join_path(url, job.path), CALL_HEADERS | dict(headers)))
+        await self._keep_deadlines(self._single(job, transport, join_url(url, job.path), CALL_HEADERS | dict(headers)))
 
     async def _batch(self, transport: WorkerTransport, url: str, headers: Mapping[str, str]) -> None:
         body = b"".join([job.line(call_id) for call_id, job in self._unanswered.items()])

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from server_stub.core.outcomes import CallFailure, FailureKind
 from server_stub.core.ports import CallReads, Clock, RowReadFailed, Store, StoreUnavailable, UnknownUserTable
-from server_stub.core.urls import join_path
 from server_stub.dispatch.exchange import BATCH_HEADERS, CALL_HEADERS, BatchRefused, Exchange
 from server_stub.dispatch.jobs import Job
 from server_stub.dispatch.options import DispatchCounters, DispatchOptions
 from server_stub.dispatch.replies import Abandoned, Busy, Reply, Spoiled
 from server_stub.dispatch.tasks import TaskSet
 from server_stub.dispatch.transport import WorkerConnectionError, WorkerTransport
-from xdb_sdk.protocol import PROCESS_CLOSED_PATH, WORKER_BATCH_PATH, DatabaseErrorInfo, ProcessClosedCall
+from xdb_sdk.protocol import PROCESS_CLOSED_PATH, WORKER_BATCH_PATH, DatabaseErrorInfo, ProcessClosedCall, join_url
 
 logger = logging.getLogger(__name__)
 
@@ -280,7 +279,7 @@ class Lane:
         headers = headers | dict(self._around.options.worker_headers)
         async with (
             asyncio.timeout(_NOTICE_TIMEOUT_S),
-            self._around.transport.post(join_path(self._url, path), body, headers, _NOTICE_TIMEOUT_S) as response,
+            self._around.transport.post(join_url(self._url, path), body, headers, _NOTICE_TIMEOUT_S) as response,
         ):
             async for _ in response.chunks():
                 pass  # read to the end, so that the connection can be used again

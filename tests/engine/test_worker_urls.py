@@ -221,11 +221,12 @@ def _mounted(prefix: str, app: ASGIApp) -> ASGIApp:
         ("h:1", "does not begin with http"),
         ("//h:1", "does not begin with http"),
         ("file:///etc/passwd", "does not begin with http"),
-        ("http://", "no host"),
+        ("http://", "names no host"),
+        ("http://a..b", "cannot be looked up"),
         ("http://h:1/#top", "fragment"),
         ("http://h:99999", "ort"),
         ("http://ann:secret@h:1", "user name"),
-        ("http://h 1", "blank"),
+        ("http://h 1", "spaces"),
     ],
 )
 async def test_worker_url_that_cannot_be_called_is_refused_at_the_start(system: System, url: str, problem: str) -> None:

@@ -17,8 +17,7 @@ from urllib.request import getproxies, proxy_bypass
 import httpx
 
 from xdb_sdk.client._transport import LineStream, Reply, TransportError
-from xdb_sdk.client._urls import url_of
-from xdb_sdk.protocol import BATCH_CONTENT_TYPE, SERVICE_BATCH_PATH, LineSplitter
+from xdb_sdk.protocol import BATCH_CONTENT_TYPE, SERVICE_BATCH_PATH, LineSplitter, join_url
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """The most that is read of one answer, or of one line of a streamed one."""
@@ -150,7 +149,7 @@ def _too_large() -> TransportError:
 
 @lru_cache(maxsize=256)
 def _parsed_url(server_url: str, path: str) -> httpx.URL:
-    return httpx.URL(url_of(server_url, path))
+    return httpx.URL(join_url(server_url, path))
 
 
 def _request(server_url: str, path: str, body: bytes, timeout_s: float) -> httpx.Request:

@@ -86,6 +86,10 @@ from xdb_sdk.protocol.service import (
     WaitForStateAnswer,
     WaitForStateRequest,
 )
+from xdb_sdk.protocol.urls import (
+    join_url,
+    normal_url,
+)
 from xdb_sdk.protocol.worker import (
     DEADLINE_HEADER,
     EXECUTE_PATH,
@@ -240,4 +244,6 @@ __all__ = [
     "WorkerLine",
     "answer_line",
     "call_id_of",
+    "join_url",
+    "normal_url",
 ]

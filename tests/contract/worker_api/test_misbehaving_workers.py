@@ -12,13 +12,12 @@ import pytest
 
 from server_stub.core.outcomes import CallFailure, FailureKind, StateAnswered, StateOutcome
 from server_stub.core.ports import Store
-from server_stub.core.urls import normalise_worker_url
 from server_stub.dispatch.dispatcher import Dispatcher
 from server_stub.dispatch.http import HttpTransport
 from server_stub.dispatch.options import DispatchOptions
 from tests.contract.worker_api.raw_worker import Misbehaviour, RawRequest, head, raw_worker
 from tests.support.dispatching import DONE, Answer, RecordingSink, RowsStore, answer_line, make_call
-from xdb_sdk.protocol import BATCH_CONTENT_TYPE, EXECUTE_PATH, WORKER_BATCH_PATH, StateOptionsConfig
+from xdb_sdk.protocol import BATCH_CONTENT_TYPE, EXECUTE_PATH, WORKER_BATCH_PATH, StateOptionsConfig, normal_url
 
 TIMEOUT_MS = 400
 QUICK = StateOptionsConfig(execute_api_timeout_ms=TIMEOUT_MS)
@@ -272,7 +271,7 @@ async def test_connection_is_used_again() -> None:
 )
 async def test_worker_url_may_end_in_a_slash_and_have_a_prefix_and_a_query(suffix: str, path: str) -> None:
     async with raw_worker(RawRequest.answer_all) as worker, dispatching() as (dispatcher, sink):
-        dispatcher.dispatch([make_call(1, worker_url=normalise_worker_url(worker.url + suffix))])
+        dispatcher.dispatch([make_call(1, worker_url=normal_url(worker.url + suffix))])
         [outcome] = await sink.wait_for(1)
 
     assert isinstance(outcome, StateAnswered)
@@ -282,7 +281,7 @@ async def test_worker_url_may_end_in_a_slash_and_have_a_prefix_and_a_query(suffi
 async def test_worker_is_reached_over_ipv6() -> None:
     try:
         async with raw_worker(RawRequest.answer_all, host="::1") as worker, dispatching() as (dispatcher, sink):
-            dispatcher.dispatch([make_call(1, worker_url=normalise_worker_url(worker.url))])
+            dispatcher.dispatch([make_call(1, worker_url=normal_url(worker.url))])
             [outcome] = await sink.wait_for(1)
     except OSError as error:
         pytest.skip(f"no IPv6 here: {error}")
