@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.faults.processes import registry
 from tests.support.real_processes import RunningCommand, free_port
 from xdb_sdk import AsyncClient, ClientOptions, ClientRetryPolicy
 
@@ -78,8 +79,6 @@ class Installation:
 
     def client(self) -> AsyncClient:
         """Make a client that goes on trying while a server is away."""
-        from tests.faults.processes import registry
-
         return AsyncClient(registry, self.client_options)
 
     @property

@@ -91,5 +91,9 @@ class RunningCommand:
     def stop(self, signal_number: int = signal.SIGTERM) -> int:
         """Send a signal and give the exit status; does nothing more when it has stopped."""
         self._process.send_signal(signal_number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait until it ends by itself, and give its exit status."""
         with self._process:
             return self._process.wait(_DEADLINE_S)
