@@ -5,13 +5,14 @@ import binascii
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, SchemaValidator, from_json, to_json, to_jsonable_python
 
 from xdb_sdk._encoding_types import MAX_DEPTH, TOO_DEEP, ColumnForm, TypeCodec, UnsupportedTypeError, codec_of
 from xdb_sdk._errors import DecodeError, EncodeError, InvalidArgumentError
@@ -19,6 +20,12 @@ from xdb_sdk.protocol import ColumnValue, Json
 
 _UNEXPECTED = re.compile(r"Expected `(.+?)`.*?(?:field_name='(\w+)'|input_type)", re.DOTALL)
 _MAX_INTEGER_BITS = 13_288  # 4000 digits; JSON parsers refuse to read more than 4300
+_LENIENT: Mapping[str | None, SchemaValidator] = {
+    "bool": SchemaValidator({"type": "bool"}),
+    "int": SchemaValidator({"type": "int"}),
+    "float": SchemaValidator({"type": "float"}),
+}
+"""How bare columns of these kinds are read, because a column's type may give them back as another scalar."""
 _TO_URL_SAFE = str.maketrans("+/", "-_")
 
 
@@ -27,7 +34,8 @@ class ObjectEncoder:
 
     Writing is strict: a value must be of its type (an int will do for a float, a bool will not do for an int), and what
     would not come back the same is refused. Reading is tolerant of types that have changed since: unknown fields are
-    ignored and absent ones take their default; a renamed field is read by its alias.
+    ignored and absent ones take their default; a renamed field is read by its alias. It does not guess between scalars:
+    true is no int, "1" no number, 1 no text. Fields of a pydantic model are read as the model is configured.
 
     Derive from it to treat some types in another way, and give the instance to the `Registry` of
     client and workers. Override `encode` and `decode` together: the column methods call them. It is safe to
@@ -319,6 +327,10 @@ def _from_scalar(data: ColumnValue, codec: TypeCodec) -> Json:
         raise binascii.Error("binary data was expected")
     if kind == "timedelta" and type(scalar) is int:
         return to_jsonable_python(timedelta(microseconds=scalar))
+    if kind in _LENIENT:
+        with suppress(ValidationError):  # then decoding says what is wrong
+            lenient: Json = _LENIENT[kind].validate_python(scalar)
+            return lenient
     return scalar
 
 

@@ -2,7 +2,7 @@
 
 pydantic generates the schema of a type. Outside pydantic's own classes, which keep their configuration, the schema is
 adjusted so that nothing is lost on the way: bytes of any content, dictionary keys that are numbers, plain data in
-`Any`, no unknown keys in a `TypedDict`.
+`Any`, no unknown keys in a `TypedDict`; and so that a number is read from a number only, a truth value from its own.
 """
 
 import enum
@@ -28,6 +28,8 @@ _CONFIG = CoreConfig(
 )
 _WRAPPERS = {"default", "nullable", "function-after", "function-before", "function-wrap", "definitions"}
 _SCALARS = {"bool", "int", "float", "str", "bytes", "decimal", "uuid", "date", "time", "datetime", "timedelta"}
+_EXACT = {"bool", "int", "float"}
+"""Scalars that pydantic would also read from another kind of JSON: true as 1, "1" as 1, 0 as false."""
 _UNREADABLE = {
     "callable": "a function",
     "generator": "a one-time iterable; declare a list",
@@ -325,6 +327,8 @@ def _adjust(node: Any, is_checking: bool) -> Any:
         node = {**node, "keys_schema": _adjusted_keys(node.get("keys_schema", {"type": "any"}))}
     if kind in ("dataclass", "typed-dict"):
         node = {**node, "config": {**_CONFIG, **node.get("config", {})}}
+    if kind in _EXACT:
+        node = {"strict": True, **node}
     adjusted = {key: value if key in _NOT_SCHEMA else _adjust(value, is_checking) for key, value in node.items()}
     return _checked(adjusted) if is_checking else adjusted
 

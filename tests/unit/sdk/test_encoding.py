@@ -440,6 +440,9 @@ def test_column_form_follows_the_declared_type(type_hint: Any, value: Any, expec
         ("[1]", list[int] | None, [1]),
         ('"a"', Any, "a"),
         (3, int | str, 3),
+        ("12", int, 12),
+        (12.0, int | None, 12),
+        ("1", Level, Level.LOW),
     ],
     ids=lambda part: str(part)[:40],
 )
@@ -468,6 +471,19 @@ def test_column_is_read_in_the_form_a_database_gives_it(data: Any, type_hint: An
 def test_unreadable_column_is_refused(data: Any, type_hint: Any) -> None:
     with pytest.raises(DecodeError, match="attribute 'form'"):
         DEFAULT_ENCODER.decode_column(data, type_hint, "attribute 'form'")
+
+
+class Counter(BaseModel):
+    n: int
+
+
+def test_a_field_of_a_model_is_read_as_the_model_is_configured() -> None:
+    assert DEFAULT_ENCODER.decode([{"n": "1"}], list[Counter], "output") == [Counter(n=1)]
+
+
+@pytest.mark.parametrize("type_hint", [Annotated[int, Field(strict=False)], Annotated[int, Field(ge=0, strict=False)]])
+def test_a_type_may_ask_for_lenient_reading(type_hint: Any) -> None:
+    assert DEFAULT_ENCODER.decode(["7", True], list[type_hint], "output") == [7, 1]
 
 
 class Arbitrary:

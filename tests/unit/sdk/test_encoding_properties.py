@@ -1,11 +1,13 @@
 """Rules of the encoder that hold for all values, checked on generated ones."""
 
 import json
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
+from types import GenericAlias
 from typing import Any
 from uuid import UUID
 
@@ -145,6 +147,38 @@ def test_scalar_comes_back_from_its_bare_column(
 
     assert isinstance(column, dict) == (type_hint is bytes)
     assert DEFAULT_ENCODER.decode_column(column, type_hint, "attribute") == value
+
+
+KINDS = {bool: st.booleans(), int: st.integers(), float: st.floats(allow_nan=False, allow_infinity=False), str: TEXT}
+AROUND: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = [
+    (lambda hint: hint, lambda data: data),
+    (lambda hint: hint | None, lambda data: data),
+    (lambda hint: GenericAlias(list, (hint,)), lambda data: [data]),
+    (lambda hint: GenericAlias(dict, (str, hint)), lambda data: {"a": data}),
+    (lambda hint: GenericAlias(tuple, (str, hint)), lambda data: ["a", data]),
+]
+
+
+@given(st.sampled_from(list(KINDS)), st.sampled_from(list(KINDS)), st.sampled_from(AROUND), st.data())
+def test_a_scalar_is_read_only_from_its_own_kind(
+    declared: Any, written: Any, around: tuple[Callable[[Any], Any], Callable[[Any], Any]], data: st.DataObject
+) -> None:
+    type_around, data_around = around
+    value = data_around(data.draw(KINDS[written]))
+    is_readable = declared is written or (declared, written) == (float, int)
+
+    with nullcontext() if is_readable else pytest.raises(DecodeError, match="output"):
+        DEFAULT_ENCODER.decode(value, type_around(declared), "output")
+
+
+@pytest.mark.parametrize(
+    ("declared", "data"),
+    [(int, "1"), (int, 1.0), (float, "1.5"), (bool, 1), (bool, 0), (bool, "true"), (str, 1), (int | str, True)],
+    ids=repr,
+)
+def test_a_scalar_that_looks_like_another_is_not_taken_for_it(declared: Any, data: Any) -> None:
+    with pytest.raises(DecodeError, match="output"):
+        DEFAULT_ENCODER.decode(data, declared, "output")
 
 
 @given(st.timedeltas(min_value=timedelta(days=-100_000), max_value=timedelta(days=100_000)))
