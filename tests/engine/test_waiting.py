@@ -73,7 +73,7 @@ class TaskState(AsyncState[None]):
             case "complete":
                 return StateDecision.force_complete_process("done")
             case "fail":
-                return StateDecision.force_fail_process("sorry")
+                return StateDecision.force_fail_process("sorry", "out of stock")
             case "again":
                 return StateDecision.single_next_state(TaskState)
             case "with key":
@@ -177,7 +177,7 @@ async def by_timeout(system: System) -> None:
 Close = Callable[[System], Awaitable[None]]
 
 ABNORMAL: dict[Close, tuple[type[ProcessAbnormalExitError], ProcessStatus, ProcessErrorType | None, str]] = {
-    by_failing_decision: (ProcessFailed, ProcessStatus.FAILED, ProcessErrorType.STATE_DECISION, ""),
+    by_failing_decision: (ProcessFailed, ProcessStatus.FAILED, ProcessErrorType.STATE_DECISION, "out of stock"),
     by_exhausted_attempts: (ProcessFailed, ProcessStatus.FAILED, ProcessErrorType.STATE_API, "trip over"),
     by_failing_rpc: (ProcessFailed, ProcessStatus.FAILED, ProcessErrorType.STATE_DECISION, ""),
     by_failing_stop: (ProcessFailed, ProcessStatus.FAILED, ProcessErrorType.CLIENT_STOP, "enough"),
@@ -324,7 +324,7 @@ async def test_wait_of_a_client_goes_through_a_proxy_that_cuts_long_requests(sys
     assert told.seconds == pytest.approx(95, abs=0.05)
 
 
-@pytest.mark.parametrize("down_s", [0, 5], ids=["restart at once", "server is down for a while"])
+@pytest.mark.parametrize("down_s", [0, 5, 3600], ids=["restart at once", "down for a while", "down for an hour"])
 async def test_wait_outlives_a_restart_of_the_server(system: System, down_s: float) -> None:
     await start(system)
     waiters = [asyncio.ensure_future(wait(system)) for _ in range(3)]

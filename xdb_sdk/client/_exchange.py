@@ -5,6 +5,7 @@ outcome, and returns the result or raises the caller's error. `Client` and `Asyn
 out what a plan yields.
 """
 
+import logging
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from xdb_sdk.protocol import SERVICE_PREFIX, ErrorBody, ErrorSubType, WireModel
 
 Answer = TypeVar("Answer", bound=WireModel)
 Result = TypeVar("Result")
+
+_log = logging.getLogger(__name__)
 
 _STRANGER = "the answer is not one of an xdb server of this version; check server_url and proxies"
 _EXCERPT_LENGTH = 200
@@ -103,20 +106,28 @@ class Exchange:
     def call(self, call: Call[Answer], until_s: float = math.inf) -> Plan[Answer]:
         """Send one call until it is answered or may not be repeated, and not again after `until_s` of the clock.
 
+        A long poll outlives the limits of the policy while the server is away: its caller waits anyway.
+
         Raises:
             HttpError: The server refused the call or failed; the child says how.
             UnavailableError: No answer came, or the server is too busy, also after the last attempt.
         """
-        ends_at_s = min(until_s, self._now_s() + self._policy.max_total_time.total_seconds())
+        gives_up_at_s = self._now_s() + self._policy.max_total_time.total_seconds()
         attempt = 0
         while True:
             attempt += 1
             outcome = yield call
             if isinstance(outcome, Reply) and 200 <= outcome.status < 300:
                 return _read_answer(call, outcome)
-            pause_s = self._pause_after(call, outcome, attempt)
-            if pause_s is None or self._now_s() + pause_s > ends_at_s:
+            pause_s = max(self.backoff_s(attempt), _retry_after_s(outcome) or 0.0)
+            resumes_at_s = self._now_s() + pause_s
+            is_exhausted = attempt >= self._policy.max_attempts or resumes_at_s > gives_up_at_s
+            if not _may_repeat(call, outcome) or resumes_at_s > until_s:
                 raise_error(call, outcome, attempt)
+            if is_exhausted and not self._outlasts(call, outcome):
+                raise_error(call, outcome, attempt)
+            if attempt % self._policy.max_attempts == 0:
+                _log.warning("still waiting for the server", extra={"call": call.subject, "attempts": attempt})
             yield Pause(pause_s)
 
     def backoff_s(self, attempt: int) -> float:
@@ -126,10 +137,11 @@ class Exchange:
         longest_s = policy.initial_backoff.total_seconds() * policy.backoff_coefficient ** min(attempt - 1, 64)
         return min(longest_s, policy.max_backoff.total_seconds()) * (0.5 + policy.random() / 2)
 
-    def _pause_after(self, call: Call[Any], outcome: Outcome, attempt: int) -> float | None:
-        if attempt >= self._policy.max_attempts or not _may_repeat(call, outcome):
-            return None
-        return max(self.backoff_s(attempt), _retry_after_s(outcome) or 0.0)
+    def _outlasts(self, call: Call[Any], outcome: Outcome) -> bool:
+        """Whether the call goes on after what the policy allows, because the server is only away or busy."""
+        if not call.is_long_poll or self._policy.max_attempts == 1:
+            return False
+        return not isinstance(outcome, Reply) or outcome.status in (*_BUSY, *_FROM_A_PROXY)
 
 
 def _may_repeat(call: Call[Any], outcome: Outcome) -> bool:

@@ -25,8 +25,11 @@ class ClientRetryPolicy:
     request is repeated only if it certainly took no effect: the connection was refused, or the server answered 429 or
     503 and said when to come back.
 
+    A wait for a process or a state goes on through an outage of the server until its own timeout, and without one for
+    as long as it takes: for it, only the pauses below count.
+
     Attributes:
-        max_attempts: Requests made for one call, the first included; 1 repeats nothing.
+        max_attempts: Requests made for one call, the first included; 1 repeats nothing, not even in a wait.
         initial_backoff: The pause before the second attempt.
         backoff_coefficient: What each further pause is multiplied by.
         max_backoff: The longest pause, unless the server's Retry-After asks for a longer one.

@@ -23,6 +23,7 @@ START = Call(
 )
 READ = replace(START, operation="describe", subject="describe of process 'p'", is_repeatable=True)
 RPC = replace(START, operation="rpc", subject="RPC 'r' of process 'p'")
+WAIT = replace(READ, operation="wait-for-completion", subject="wait for process 'p'", is_long_poll=True)
 NO_JITTER = ClientRetryPolicy(random=lambda: 1.0)
 
 
@@ -244,3 +245,39 @@ def test_a_server_that_asks_to_come_back_too_late_is_given_up_at_once() -> None:
 def test_the_policy_none_repeats_nothing() -> None:
     with pytest.raises(errors.UnavailableError, match="1 attempt"):
         drive(READ, SERVER_REFUSES, policy=ClientRetryPolicy.none())
+
+
+@pytest.mark.parametrize(
+    "outage",
+    [SERVER_LOST, SERVER_REFUSES, error(503, "UNAVAILABLE"), error(429, "UNAVAILABLE"), Reply(502, b"bad gateway")],
+    ids=["lost", "refused", "503", "429", "proxy"],
+)
+def test_a_wait_outlasts_an_outage_of_any_length(outage: Outcome, caplog: pytest.LogCaptureFixture) -> None:
+    _, pauses = drive(WAIT, *[outage] * 1000, good(STARTED))
+
+    assert (len(pauses), max(pauses)) == (1000, 2.0)
+    assert "still waiting for the server" in caplog.messages
+
+
+def test_a_wait_gives_up_at_its_own_deadline() -> None:
+    clock = HandClock()
+
+    with pytest.raises(errors.UnavailableError):
+        drive(WAIT, *[SERVER_REFUSES] * 1000, clock=clock, until_s=clock.now_s() + 60)
+
+    assert sum(clock.sleeps) == pytest.approx(60, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [(error(404, "PROCESS_NOT_FOUND"), errors.ProcessNotFoundError), (error(500, "INTERNAL"), errors.ServerSideError)],
+    ids=["refused", "defect"],
+)
+def test_a_wait_does_not_outlast_what_is_no_outage(outcome: Outcome, expected: type[errors.HttpError]) -> None:
+    with pytest.raises(expected):
+        drive(WAIT, *[outcome] * 10)
+
+
+def test_a_wait_is_not_repeated_when_nothing_is() -> None:
+    with pytest.raises(errors.UnavailableError, match="1 attempt"):
+        drive(WAIT, SERVER_REFUSES, policy=ClientRetryPolicy.none())
