@@ -66,7 +66,7 @@ class Invocation(ABC, Generic[CallT, AnswerT_co]):
 
         Raises:
             ValueError: The call does not fit the definition, such as an input of another type.
-        OverflowError: It tells of a time that no calendar has.
+            OverflowError: It tells of a time that no calendar has.
         """
         return self.method.arguments({role: self._argument(role, running) for role in self.method.roles})
 
