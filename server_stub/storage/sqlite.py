@@ -9,7 +9,7 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,10 +28,10 @@ from server_stub.core.model import (
 )
 from server_stub.core.ports import (
     CallReads,
+    MappingRefused,
     RowWriteFailed,
     StoreCounters,
     StoreUnavailable,
-    TableColumns,
     Work,
 )
 from server_stub.storage import sqlite_statements as sql
@@ -57,8 +57,8 @@ from server_stub.storage.sqlite_connection import (
 )
 from server_stub.storage.sqlite_errors import database_error
 from server_stub.storage.sqlite_transaction import do_work, read_local_attributes
-from server_stub.storage.sqlite_user_tables import UserTables
-from xdb_sdk.protocol import ListRequest
+from server_stub.storage.sqlite_user_tables import UserTable, UserTables, canonical_mapping
+from xdb_sdk.protocol import ListRequest, TableMapping
 
 logger = logging.getLogger(__name__)
 
@@ -110,6 +110,7 @@ class SqliteStore:
         # Another connection would open another memory.
         self._writer, self._reader, self._lister = self._lanes * 3 if path == MEMORY else self._lanes
         self._unreadable: set[object] = set()
+        self._mapped_tables: dict[str, UserTable] = {}
         self._is_closed = False
 
     @classmethod
@@ -270,9 +271,17 @@ class SqliteStore:
 
         return await self._run(self._lister, "BEGIN", find)
 
-    async def table_columns(self, table_name: str) -> TableColumns:
-        """Reflect a user's table; see `Store.table_columns`."""
-        return await self._run(self._reader, "BEGIN", lambda lane: lane.tables.columns_of(table_name))
+    async def canonical_mapping(self, mapping: TableMapping) -> TableMapping:
+        """Check a mapping; see `Store.canonical_mapping`. Costs a hop only after a change of the schema."""
+        table = self._mapped_tables.get(mapping.table_name)
+        if table is not None and table.schema_version == self._writer.tables.schema_version:
+            with suppress(MappingRefused):  # the table may fit by now
+                return canonical_mapping(table, mapping)
+        table = await self._run(self._reader, "BEGIN", lambda lane: lane.tables.find(mapping.table_name))
+        if table is None:
+            raise MappingRefused(f"the database has no table {mapping.table_name!r}")
+        self._mapped_tables[table.name] = table
+        return canonical_mapping(table, mapping)
 
     def _readable(self, decode: Callable[[Row], _T], row: Row) -> _T | None:
         """Decode a row of a scan; None, and one log line for each such row, when that is impossible."""

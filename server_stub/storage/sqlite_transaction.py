@@ -66,6 +66,10 @@ def _load_needs(connection: sqlite3.Connection, tables: UserTables, loaded: Load
     for read in needs.rows:
         loaded.rows[read] = tables.read(read)
     loaded.local_attributes = read_local_attributes(connection, needs.local_attributes)
+    table_names = {read.row.table_name for read in needs.rows}
+    for execution in loaded.executions.values():
+        table_names.update(mapping.table_name for mapping in execution.process.tables)
+    loaded.volatile_tables = tables.volatile_among(table_names)
 
 
 def _write(connection: sqlite3.Connection, tables: UserTables, changes: Changes) -> None:

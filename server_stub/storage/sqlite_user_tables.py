@@ -6,7 +6,7 @@ back as it was is refused. Reading is lenient: what the application stored in an
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
@@ -17,7 +17,7 @@ from uuid import UUID
 from pydantic_core import from_json
 
 from server_stub.core.model import RowKey, RowRead, RowWrite, RowWriteMode
-from server_stub.core.ports import RowReadFailed, RowWriteFailed, TableColumns, UnknownUserTable
+from server_stub.core.ports import MappingRefused, RowReadFailed, RowWriteFailed
 from server_stub.storage.columns import (
     JSON_TAG,
     ColumnFamily,
@@ -29,7 +29,7 @@ from server_stub.storage.columns import (
 )
 from server_stub.storage.schema import SYSTEM_PREFIX
 from server_stub.storage.sqlite_errors import database_error, is_unavailable
-from xdb_sdk.protocol import ColumnValue, DatabaseErrorInfo, Json
+from xdb_sdk.protocol import ColumnValue, DatabaseErrorInfo, Json, TableMapping
 
 # ruff: noqa: S608  # identifiers are reflected and quoted, values are bound
 
@@ -50,6 +50,10 @@ class UserTable:
     is_view: bool
     columns: Mapping[str, UserColumn]
     primary_key: tuple[str, ...]
+    is_volatile: bool
+    """Whether writing one of its rows may change one that is named otherwise, in this table or another."""
+    schema_version: int
+    """When it was reflected: SQLite's counter of changes of the schema."""
 
 
 class UserTables:
@@ -58,23 +62,35 @@ class UserTables:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._tables: dict[str, UserTable] = {}
-        self._schema_version: int | None = None
         self._is_checked = False
+        self.schema_version = 0
+        """The counter of changes of the schema as it was at the last look."""
 
     def begin(self) -> None:
         """Note that a transaction has begun: within one, the schema stays as it is at the first look."""
         self._is_checked = False
 
-    def columns_of(self, table_name: str) -> TableColumns:
-        """Give the columns of a table.
-
-        Raises:
-            UnknownUserTable: There is no such table.
-        """
-        table = self._find(table_name)
+    def find(self, table_name: str) -> UserTable | None:
+        """Give a table as it is now: any change of the schema, by whomever, forgets what was reflected."""
+        if not self._is_checked:
+            (version,) = self._connection.execute("PRAGMA schema_version").fetchone()
+            if version != self.schema_version:
+                self._tables.clear()
+                self.schema_version = version
+            self._is_checked = True
+        table = self._tables.get(table_name)
         if table is None:
-            raise UnknownUserTable(f"the database has no table {table_name!r}")
-        return TableColumns(table.name, frozenset(table.columns), table.primary_key)
+            table = _reflect(self._connection, table_name, self.schema_version)
+            if table is not None:
+                self._tables[table_name] = table
+        return table
+
+    def volatile_among(self, table_names: Collection[str]) -> frozenset[str]:
+        """Give those tables in which writing one row may change a row that is named otherwise."""
+        tables = [table for name in table_names if (table := self.find(name)) is not None]
+        # A view shows rows of tables, and writes to them by triggers: which ones only SQLite can say.
+        has_view = any(table.is_view for table in tables)
+        return frozenset(table.name for table in tables if has_view or table.is_volatile)
 
     def read(self, read: RowRead) -> Mapping[str, Json] | None:
         """Read columns of one row as wire values; None when there is no such row.
@@ -163,7 +179,7 @@ class UserTables:
     # --- reflection ---
 
     def _table(self, table_name: str) -> UserTable:
-        table = self._find(table_name)
+        table = self.find(table_name)
         if table is None:
             raise _Refused("UNKNOWN_TABLE", f"the database has no table {table_name!r}")
         return table
@@ -173,21 +189,6 @@ class UserTables:
         if column is None:
             raise _Refused("UNKNOWN_COLUMN", f"table {table.name!r} has no column {name!r}; names match exactly")
         return column
-
-    def _find(self, table_name: str) -> UserTable | None:
-        """Give a table as it is now: any change of the schema, by whomever, forgets what was reflected."""
-        if not self._is_checked:
-            (version,) = self._connection.execute("PRAGMA schema_version").fetchone()
-            if version != self._schema_version:
-                self._tables.clear()
-                self._schema_version = version
-            self._is_checked = True
-        table = self._tables.get(table_name)
-        if table is None:
-            table = _reflect(self._connection, table_name)
-            if table is not None:
-                self._tables[table_name] = table
-        return table
 
 
 class _Refused(Exception):
@@ -216,13 +217,13 @@ def _row_error(row: RowKey, info: DatabaseErrorInfo) -> RowReadFailed | RowWrite
     return RowReadFailed(row, info) if info.operation == "READ" else RowWriteFailed(row, info)
 
 
-def _reflect(connection: sqlite3.Connection, table_name: str) -> UserTable | None:
+def _reflect(connection: sqlite3.Connection, table_name: str, schema_version: int) -> UserTable | None:
     """Read a table's columns, None when there is no table of exactly this name. System tables are nobody's."""
     if table_name.lower().startswith((SYSTEM_PREFIX, "sqlite_")):
         return None
     # The schema table is scanned: once for each table and change of the schema.
     found = connection.execute(
-        "SELECT type FROM sqlite_master WHERE name = ? AND type IN ('table', 'view')", (table_name,)
+        "SELECT type, sql FROM sqlite_master WHERE name = ? AND type IN ('table', 'view')", (table_name,)
     ).fetchone()
     if found is None:
         return None
@@ -232,8 +233,84 @@ def _reflect(connection: sqlite3.Connection, table_name: str) -> UserTable | Non
         columns[name] = column_of(name, declared_type)
         if key_position:
             key.append((key_position, name))
-    return UserTable(table_name, found[0] == "view", columns, tuple(name for _, name in sorted(key)))
+    return UserTable(
+        name=table_name,
+        is_view=found[0] == "view",
+        columns=columns,
+        primary_key=tuple(name for _, name in sorted(key)),
+        is_volatile=not key or _may_replace(found[1]) or _is_linked(connection, table_name),
+        schema_version=schema_version,
+    )
 
+
+def _may_replace(create_statement: str) -> bool:
+    """Say whether a constraint of the table deletes the rows that are in the way of a new one."""
+    return re.search(r"ON\s+CONFLICT\s+REPLACE", create_statement, re.IGNORECASE) is not None
+
+
+def _is_linked(connection: sqlite3.Connection, table_name: str) -> bool:
+    """Say whether keys that differ may be equal to SQLite, or writes to the table have effects in other rows.
+
+    What a trigger does is not looked into: while there is one, wherever it stands, every table is linked.
+    """
+    (is_linked,) = connection.execute(_IS_LINKED, {"table": table_name}).fetchone()
+    return bool(is_linked)
+
+
+_IS_LINKED: Final = """
+    SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'trigger')
+    OR EXISTS (
+        SELECT 1 FROM pragma_index_list(:table) i JOIN pragma_index_xinfo(i.name) c
+        WHERE i.origin = 'pk' AND c.key AND c.coll <> 'BINARY')
+    OR EXISTS (
+        SELECT 1 FROM sqlite_master t JOIN pragma_foreign_key_list(t.name) f
+        WHERE t.type = 'table' AND lower(:table) IN (lower(t.name), lower(f."table"))
+        AND (f.on_update NOT IN ('NO ACTION', 'RESTRICT') OR f.on_delete NOT IN ('NO ACTION', 'RESTRICT')))"""
+# Scans the schema, once for each table and change of it.
+
+
+# --- mappings ---
+
+_MAX_SHOWN: Final = 100
+
+
+def canonical_mapping(table: UserTable, mapping: TableMapping) -> TableMapping:
+    """Check a mapping against its table; see `Store.canonical_mapping`."""
+    unknown = sorted({*mapping.primary_key, *mapping.initial_write} - table.columns.keys())
+    if unknown:
+        raise MappingRefused(f"table {table.name!r} has no column {unknown[0]!r}; it has {sorted(table.columns)}")
+    if table.primary_key and set(mapping.primary_key) != set(table.primary_key):
+        raise MappingRefused(
+            f"the primary key of table {table.name!r} is {list(table.primary_key)}, not {list(mapping.primary_key)}"
+        )
+    written_key = sorted(mapping.initial_write.keys() & mapping.primary_key.keys())
+    if written_key:
+        raise MappingRefused(
+            f"column {written_key[0]!r} is the primary key of table {table.name!r}; "
+            "it is written from the object id, not from the initial attributes"
+        )
+    key = {name: _canonical_key(table, table.columns[name], value) for name, value in mapping.primary_key.items()}
+    return mapping.model_copy(update={"primary_key": key})
+
+
+def _canonical_key(table: UserTable, column: UserColumn, value: ColumnValue) -> ColumnValue:
+    """Give a key value in the form in which a read gives it."""
+    problem = None
+    if value is None:
+        problem = f"column {column.name!r} is part of the key of a row and cannot be null"
+    elif column.family is ColumnFamily.JSON:
+        problem = f"column {column.name!r} is {column.declared_type}; a document names no row"
+    else:
+        try:
+            return to_wire(column, to_database(column, value))
+        except ColumnValueRefused as refused:
+            problem = str(refused)
+    shown = repr(value)
+    shown = shown if len(shown) <= _MAX_SHOWN else shown[:_MAX_SHOWN] + "..."
+    raise MappingRefused(f"primary key of table {table.name!r}: {problem}; the value is {shown}")
+
+
+# --- column types ---
 
 _DECLARED: Final = re.compile(r"\s*([^(]*?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\).*|\(.*)?", re.DOTALL)
 _FAMILIES: Final = (

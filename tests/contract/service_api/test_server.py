@@ -1,7 +1,9 @@
 """The whole server inside a running loop: real database, real worker, no sockets."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,29 @@ async def test_answers_of_a_real_process_are_as_documented(client: httpx.AsyncCl
 
     assert attributes["loaded"]["localAttributes"] == {"last": "Bob"}
     assert [each["status"] for each in listed["processes"]] == ["TERMINATED"]
+
+
+@pytest.mark.parametrize("key", [None, ["a"], {"a": 1}, "1", 1.5], ids=repr)
+async def test_key_that_names_no_row_is_refused_and_harms_nobody(tmp_path: Path, key: Any) -> None:
+    settings = ServerSettings(database_url=f"sqlite:///{tmp_path}/app.db")
+    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
+        connection.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, n INTEGER)")
+    read = {"lockType": "EXCLUSIVE_LOCK", "tables": [{"tableName": "items", "columns": ["n"], "lockColumns": ["n"]}]}
+    mapped = {
+        "tables": [{"tableName": "items", "primaryKey": {"id": key}}],
+        "startStateOptions": {"skipWaitUntil": True, "executeRead": read},
+    }
+    async with (
+        AsgiTransport({"http://worker": greeter}) as workers,
+        await Server.open(settings, transport=workers) as mapping_server,
+        client_of(mapping_server) as caller,
+    ):
+        refused = await post(caller, "start", START | mapped, status=400)
+        await post(caller, "start", START | {"processId": "p-2"})
+
+    assert refused["errorSubType"] == ErrorSubType.INVALID_REQUEST
+    assert "'id'" in refused["details"]
+    assert repr(key) in refused["details"]
 
 
 @pytest.mark.parametrize("operation", sorted(REQUESTS.keys() - {"start", "list"}))
