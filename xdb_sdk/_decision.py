@@ -88,6 +88,7 @@ class StateDecision:
         output: Output of the close; None is no output. It has no declared type: JSON stays as it is, and a model, a
             dataclass or another value is written as its class says; inside a list or dict only JSON and models are.
         if_empty_queues: Close only if these queues are empty; not empty makes the close conditional.
+        message: Why the process fails, for people.
 
     Source: semantics 4.
     """
@@ -96,6 +97,7 @@ class StateDecision:
     close_type: CloseType | None = None
     output: Any = None
     if_empty_queues: tuple[str, ...] = ()
+    message: str | None = None
 
     @overload
     @staticmethod
@@ -152,9 +154,14 @@ class StateDecision:
         return StateDecision(close_type=CloseType.FORCE_COMPLETE_PROCESS, output=output)
 
     @staticmethod
-    def force_fail_process(output: Any = None) -> "StateDecision":
-        """Fail the process now; other open states are aborted."""
-        return StateDecision(close_type=CloseType.FORCE_FAIL_PROCESS, output=output)
+    def force_fail_process(output: Any = None, message: str | None = None) -> "StateDecision":
+        """Fail the process now; other open states are aborted.
+
+        Args:
+            output: Output of the close.
+            message: Why, for people: the `error_message` of the `ProcessFailed` that waiters get.
+        """
+        return StateDecision(close_type=CloseType.FORCE_FAIL_PROCESS, output=output, message=message)
 
     @staticmethod
     def dead_end() -> "StateDecision":
@@ -224,7 +231,9 @@ class StateDecision:
             )
         if self.close_type is not None:
             return StateDecisionBody(
-                thread_close_decision=ThreadCloseDecision(close_type=self.close_type, close_output=output)
+                thread_close_decision=ThreadCloseDecision(
+                    close_type=self.close_type, close_output=output, message=self.message
+                )
             )
         if not movements:
             raise InvalidArgumentError(NO_DECISION)

@@ -8,6 +8,7 @@ its children: the outcome of your own process.
 from typing import Any, ClassVar
 
 from xdb_sdk.protocol import ErrorBody, ErrorSubType, ProcessErrorType, ProcessStatus
+from xdb_sdk.protocol.worker import error_message_of
 
 
 class XdbError(Exception):
@@ -127,14 +128,18 @@ class HttpError(XdbError):
         self.status = status
         self.body = body
         message = f"{operation} was answered {status} {body.error_sub_type}"
-        if body.details:
-            message += f": {body.details}"
+        if explanation := self._explanation():
+            message += f": {explanation}"
         super().__init__(f"{message}; {self.advice}" if self.advice else message)
 
     @property
     def error_sub_type(self) -> ErrorSubType:
         """The stable code of the answer."""
         return self.body.error_sub_type
+
+    def _explanation(self) -> str:
+        """What the message says besides the code."""
+        return self.body.details
 
 
 class ClientSideError(HttpError):
@@ -176,9 +181,21 @@ class RpcExecutionError(ClientSideError):
     Attributes:
         worker_error_type: Class name of the exception in the worker, if it raised.
         worker_error_status: HTTP status of the worker's answer, if it answered.
+        error_message: What it said.
+        details: The same, and the traceback in the worker if the method raised.
     """
 
     code = "rpc_execution"
+
+    @property
+    def error_message(self) -> str:
+        """What the exception said."""
+        return error_message_of(self.details)
+
+    @property
+    def details(self) -> str:
+        """The same, and the traceback in the worker if the method raised."""
+        return self.body.details
 
     @property
     def worker_error_type(self) -> str | None:
@@ -189,6 +206,13 @@ class RpcExecutionError(ClientSideError):
     def worker_error_status(self) -> int | None:
         """HTTP status of the worker's answer, if it answered."""
         return self.body.worker_error_status
+
+    def _explanation(self) -> str:
+        """Name the class, unless the code or the message does."""
+        error_type, message = self.body.app_error_type, self.error_message
+        if not error_type or error_type == self.body.error_sub_type or message.startswith(error_type):
+            return message
+        return f"{error_type}: {message}"
 
 
 class RpcLockNotAcquiredError(ClientSideError):
@@ -220,6 +244,7 @@ class ProcessAbnormalExitError(XdbError):
         status: Its final status.
         error_type: Why, in one word, if it failed.
         error_message: Why, for people.
+        details: The same, and the traceback of the last attempt if user code raised.
         results: What its closing states gave as output before, in commit order.
     """
 
@@ -230,18 +255,19 @@ class ProcessAbnormalExitError(XdbError):
         process_execution_id: str,
         status: ProcessStatus,
         error_type: ProcessErrorType | None = None,
-        error_message: str = "",
+        details: str = "",
         results: tuple[Any, ...] = (),
     ) -> None:
         self.process_execution_id = process_execution_id
         self.status = status
         self.error_type = error_type
-        self.error_message = error_message
+        self.error_message = error_message_of(details)
+        self.details = details
         self.results = results
         reason = f" ({error_type})" if error_type else ""
         super().__init__(
             f"process execution {process_execution_id} ended as {status}{reason}"
-            + (f": {error_message}" if error_message else "")
+            + (f": {self.error_message}" if details else "")
         )
 
 

@@ -31,7 +31,7 @@ def print_process(info: "ProcessInfo") -> None:
         "namespace": info.namespace,
         "status": info.status + ("" if info.is_current else " (not the current execution)"),
         "reason": info.reason,
-        "error": f"{info.error.error_type}: {info.error.message}" if info.error else None,
+        "error": f"{info.error.error_type}: {info.error.error_message}" if info.error else None,
         "started": show_instant(info.started_at),
         "closed": show_instant(info.closed_at),
         "times out": show_instant(info.timeout_at),
@@ -76,7 +76,7 @@ def _print_state(state: "StateExecutionInfo") -> None:
         click.echo(f"  queue {command.queue_name}: {command.status}, {command.received_count} received")
     failure = state.last_failure
     if failure is not None:
-        first_line = failure.details.partition("\n")[0]
+        first_line = failure.error_message.partition("\n")[0]
         click.echo(f"  attempt {failure.attempt} of {failure.api} failed: {failure.error_type}: {first_line}")
 
 

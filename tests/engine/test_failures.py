@@ -157,8 +157,10 @@ async def test_client_learns_type_text_and_trace_of_an_exception_that_it_could_n
     assert failed.value.error_type is ProcessErrorType.STATE_API
     assert f"status 424, {accident}: " in failed.value.error_message
     assert texts[accident] in failed.value.error_message
-    assert "in execute" in failed.value.error_message
+    assert "Traceback" not in str(failed.value)
+    assert "in execute" in failed.value.details
     assert info.error is not None
+    assert (info.error.error_message, info.error.details) == (failed.value.error_message, failed.value.details)
     assert info.error.worker_error_type == accident
     assert [each.process_id for each in listed] == ["p"]
 

@@ -153,7 +153,7 @@ async def test_unstorable_text_in_an_error_is_replaced(system: System, name: str
 
     info = await system.client.describe_process("p")
     assert info.error is not None
-    assert (info.error.worker_error_type, "a\ufffdb" in info.error.message) == ("ValueError", True)
+    assert (info.error.worker_error_type, "a\ufffdb" in info.error.details) == ("ValueError", True)
 
 
 @pytest.mark.parametrize("name", UNSTORABLE)

@@ -477,11 +477,11 @@ class Operations:
 
 def _raise_abnormal_exit(answer: WaitForCompletionAnswer) -> NoReturn:
     error_type = _ABNORMAL_EXITS.get(answer.status, ProcessAbnormalExitError)
-    message = answer.error.message if answer.error else answer.reason or ""
+    details = answer.error.message if answer.error else answer.reason or ""
     raise error_type(
         answer.process_execution_id,
         answer.status,
         answer.error.error_type if answer.error else None,
-        message,
+        details,
         state_outputs(answer.outputs),
     )

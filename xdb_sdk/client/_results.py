@@ -20,6 +20,7 @@ from xdb_sdk.protocol import ProcessErrorInfo as WireProcessError
 from xdb_sdk.protocol import ProcessSummary as WireProcessSummary
 from xdb_sdk.protocol import StateExecutionInfo as WireStateExecution
 from xdb_sdk.protocol import StateOutput as WireStateOutput
+from xdb_sdk.protocol.worker import error_message_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -45,22 +46,32 @@ class ProcessError:
 
     Attributes:
         error_type: In one word.
-        message: For people.
+        details: For people; the traceback of the last attempt follows if user code raised.
         state_execution_id: The state that failed, if one did.
         api: Which of its two methods failed.
         worker_error_type: Class name of the exception in the worker.
     """
 
     error_type: ProcessErrorType
-    message: str
+    details: str
     state_execution_id: str | None
     api: StateApi | None
     worker_error_type: str | None
 
+    @property
+    def error_message(self) -> str:
+        """`details` without the traceback."""
+        return error_message_of(self.details)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailure:
-    """The last failed attempt of a state execution. `details` are at most 4 KiB of the worker's answer."""
+    """The last failed attempt of a state execution.
+
+    Attributes:
+        error_type: Class name of the exception in the worker, or what the server calls the failure.
+        details: Its message and, if user code raised it, the traceback; at most 4 KiB.
+    """
 
     api: StateApi
     http_status: int
@@ -68,6 +79,11 @@ class AttemptFailure:
     details: str
     attempt: int
     failed_at: datetime
+
+    @property
+    def error_message(self) -> str:
+        """`details` without the traceback."""
+        return error_message_of(self.details)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +252,7 @@ def _process_error(wire: WireProcessError | None) -> ProcessError | None:
         return None
     return ProcessError(
         error_type=wire.error_type,
-        message=wire.message,
+        details=wire.message,
         state_execution_id=wire.state_execution_id,
         api=wire.api,
         worker_error_type=wire.worker_error_type,

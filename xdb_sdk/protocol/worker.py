@@ -31,14 +31,28 @@ IDEMPOTENCY_KEY_HEADER = "X-Xdb-Idempotency-Key"
 DEADLINE_HEADER = "X-Xdb-Deadline-Ms"
 
 
+def error_message_of(details: str) -> str:
+    """Give the first paragraph of a failure's details: the message, without the traceback that may follow it."""
+    return details.partition("\n\n")[0]
+
+
 class RecoverFrom(WireModel):
-    """The exhausted state execution that a recovery state stands in for (semantics 2.7)."""
+    """The exhausted state execution that a recovery state stands in for (semantics 2.7).
+
+    `error_type` is the class of the exception of the last attempt, or what the server calls the failure; `details` are
+    its message and, if user code raised it, the traceback.
+    """
 
     state_execution_id: str
     api: StateApi
     error_type: str | None = None
     details: str = ""
     attempts: int = 0
+
+    @property
+    def error_message(self) -> str:
+        """The message alone."""
+        return error_message_of(self.details)
 
 
 class DatabaseErrorInfo(WireModel):
@@ -50,6 +64,11 @@ class DatabaseErrorInfo(WireModel):
     code: str | None = None
     message: str = ""
     table_name: str | None = None
+
+    @property
+    def error_message(self) -> str:
+        """`message`, under the name that it has in every failure."""
+        return self.message
 
 
 class CallContext(WireModel):

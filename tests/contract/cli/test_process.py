@@ -70,7 +70,7 @@ def test_failed_rpc_is_one_line_without_the_workers_traceback(run: Run, process_
 
     assert result.exit_code == 1
     assert len(result.output.splitlines()) == 1
-    assert "there is no echo" in result.output
+    assert result.output.endswith(": LookupError: there is no echo\n")
 
 
 def test_stop_tells_the_status_and_whether_it_was_closed_before(run: Run, process_id: str) -> None:
@@ -92,7 +92,7 @@ def test_wait_says_by_its_exit_status_how_the_process_ended(run: Run, process_id
 
     assert (running.exit_code, failed.exit_code) == (4, 3)
     assert "still running" in running.output
-    assert "FAILED" in failed.output
+    assert "FAILED (STATE_DECISION): there is nobody" in failed.output
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ class Wait(AsyncState[str]):
     def execute(self, input: str, command_results: CommandResults, persistence: Persistence) -> StateDecision:
         name = command_results.internal_queue_commands[0].value
         if name == "nobody":
-            return StateDecision.force_fail_process("there is nobody")
+            return StateDecision.force_fail_process(message="there is nobody")
         persistence.set_data_attribute(Greeter.last, name)
         return StateDecision.graceful_complete_process(f"{input}, {name}!")
 

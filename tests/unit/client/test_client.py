@@ -475,7 +475,7 @@ def test_describe_tells_instants_as_aware_datetimes() -> None:
     assert info.started_at == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     assert info.timeout_at == datetime(1970, 1, 1, 0, 16, 40, 1000, tzinfo=UTC)
     assert info.error is not None
-    assert info.error.message == "m"
+    assert (info.error.error_message, info.error.details) == ("m", "m")
     (state,) = info.states
     assert state.timers[0].fire_at == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     assert state.queue_commands[0].received_count == 1

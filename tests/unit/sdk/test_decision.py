@@ -88,6 +88,14 @@ def test_a_thread_of_states_may_end(decision: StateDecision, close_type: CloseTy
     )
 
 
+def test_failure_says_why() -> None:
+    body = StateDecision.force_fail_process(3, "no score").to_wire(COUNTING)
+
+    assert body.thread_close_decision == ThreadCloseDecision(
+        close_type=CloseType.FORCE_FAIL_PROCESS, close_output=3, message="no score"
+    )
+
+
 @dataclass
 class Receipt:
     """A value with a field that JSON does not have."""

@@ -2,11 +2,13 @@
 
 import pickle
 from collections import Counter
+from datetime import UTC, datetime
 
 import pytest
 
 import xdb_sdk
 from xdb_sdk import (
+    AttemptFailure,
     ClientSideError,
     EncodeError,
     ErrorSubType,
@@ -15,12 +17,15 @@ from xdb_sdk import (
     ProcessAbnormalExitError,
     ProcessAlreadyStartedError,
     ProcessDefinitionError,
+    ProcessError,
     ProcessErrorType,
     ProcessFailed,
     ProcessStatus,
     ProcessStillRunningError,
+    RecoverFrom,
     RpcExecutionError,
     ServerSideError,
+    StateApi,
     UnavailableError,
     XdbError,
 )
@@ -65,9 +70,56 @@ def test_an_answer_of_the_server_keeps_its_facts() -> None:
 
     error = RpcExecutionError(424, body, "RPC 'verify'")
 
-    assert str(error) == "RPC 'verify' was answered 424 WORKER_EXECUTION_ERROR: boom"
+    assert str(error) == "RPC 'verify' was answered 424 WORKER_EXECUTION_ERROR: KeyError: boom"
     assert error.error_sub_type is ErrorSubType.WORKER_EXECUTION_ERROR
     assert (error.worker_error_type, error.worker_error_status) == ("KeyError", 424)
+
+
+@pytest.mark.parametrize(
+    ("error_type", "details"),
+    [("WORKER_TIMEOUT", "no answer"), ("UNIQUE", "UNIQUE: the name is taken"), (None, "no worker")],
+)
+def test_an_rpc_error_says_the_type_once(error_type: str | None, details: str) -> None:
+    body = ErrorBody(error_sub_type=ErrorSubType.WORKER_TIMEOUT, details=details, app_error_type=error_type)
+
+    assert (
+        str(RpcExecutionError(424, body, "RPC 'verify'")) == f"RPC 'verify' was answered 424 WORKER_TIMEOUT: {details}"
+    )
+
+
+DETAILS = "no score\nfor 7\n\nTraceback (most recent call last):\n  in execute"
+FAILURES = [
+    RpcExecutionError(424, ErrorBody(error_sub_type=ErrorSubType.WORKER_EXECUTION_ERROR, details=DETAILS)),
+    ProcessFailed("e-1", ProcessStatus.FAILED, ProcessErrorType.STATE_API, DETAILS),
+    RecoverFrom(state_execution_id="S-1", api=StateApi.EXECUTE, details=DETAILS),
+    AttemptFailure(
+        api=StateApi.EXECUTE,
+        http_status=424,
+        error_type="E",
+        details=DETAILS,
+        attempt=1,
+        failed_at=datetime(2023, 1, 1, tzinfo=UTC),
+    ),
+    ProcessError(
+        error_type=ProcessErrorType.STATE_API,
+        details=DETAILS,
+        state_execution_id=None,
+        api=None,
+        worker_error_type=None,
+    ),
+]
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
+def test_every_failure_has_its_message_apart_from_the_traceback(
+    failure: RpcExecutionError | ProcessFailed | RecoverFrom | AttemptFailure | ProcessError,
+) -> None:
+    assert (failure.error_message, failure.details) == ("no score\nfor 7", DETAILS)
+
+
+@pytest.mark.parametrize("error", FAILURES[:2], ids=lambda failure: type(failure).__name__)
+def test_the_text_of_an_error_leaves_the_workers_traceback_out(error: Exception) -> None:
+    assert str(error).endswith("no score\nfor 7")
 
 
 def test_an_answer_with_advice_says_what_to_try() -> None:
