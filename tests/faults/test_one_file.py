@@ -32,18 +32,16 @@ READY_WITHIN_S = 20.0
 
 
 def test_second_server_is_refused_and_starts_once_the_first_was_killed(tmp_path: Path) -> None:
-    first = RunningCommand("server", "--port", "0", directory=tmp_path)
-    assert first.url
+    database = ("--database-url", f"sqlite:///{tmp_path}/xdb.db")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
 
-    second = RunningCommand(
-        "server", "--port", "0", "--database-url", f"sqlite:///{tmp_path}/xdb.db", directory=elsewhere
-    )
-    status = second.wait()
-    first.stop(signal.SIGKILL)
+    with RunningCommand("server", "--port", "0", *database, directory=tmp_path) as first:
+        second = RunningCommand("server", "--port", "0", *database, directory=elsewhere)
+        status = second.wait()
+        first.stop(signal.SIGKILL)
     began_s = time.monotonic()
-    with RunningCommand("server", "--port", "0", directory=tmp_path):
+    with RunningCommand("server", "--port", "0", *database, directory=tmp_path):
         ready_after_s = time.monotonic() - began_s
 
     assert status == 1
