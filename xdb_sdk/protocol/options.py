@@ -1,7 +1,7 @@
 """Options of states and what a call reads, as they are sent and frozen with a state execution (semantics 2.1, 5.4)."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, Field
 
@@ -21,6 +21,24 @@ def _check_name(name: str) -> str:
 
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES), AfterValidator(_check_name)]
+T = TypeVar("T")
+
+MAX_ITEMS = 10_000
+"""The most next states, messages, attributes or events in one call or answer: what one transaction is to hold."""
+MAX_COMMANDS = 1_000
+"""The most timer commands, queue commands or combinations of one wait."""
+MAX_COLUMNS = 2_000
+"""The most columns of a table that a call or answer names; no database has more."""
+MAX_TABLES = 16
+"""The most tables that a call reads or writes."""
+MAX_KEY_COLUMNS = 16
+"""The most columns of a primary key."""
+
+Items: TypeAlias = Annotated[tuple[T, ...], Field(max_length=MAX_ITEMS)]
+Commands: TypeAlias = Annotated[tuple[T, ...], Field(max_length=MAX_COMMANDS)]
+Tables: TypeAlias = Annotated[tuple[T, ...], Field(max_length=MAX_TABLES)]
+Columns: TypeAlias = Annotated[tuple[T, ...], Field(max_length=MAX_COLUMNS)]
+
 DurationMs = Annotated[int, Field(ge=0, le=2**53)]
 InstantMs = Annotated[int, Field(ge=-(2**53), le=2**53)]
 
@@ -44,8 +62,8 @@ class TableRead(WireModel):
     """Columns of the mapped row that a call is given; `lock_columns` are those its read set is checked on."""
 
     table_name: Name
-    columns: tuple[Name, ...] = ()
-    lock_columns: tuple[Name, ...] = ()
+    columns: Columns[Name] = ()
+    lock_columns: Columns[Name] = ()
 
 
 class ReadRequest(WireModel):
@@ -54,10 +72,10 @@ class ReadRequest(WireModel):
     `local_attribute_prefixes` loads every process-local attribute whose name begins so.
     """
 
-    tables: tuple[TableRead, ...] = ()
-    local_attributes: tuple[Name, ...] = ()
-    local_attribute_prefixes: tuple[Name, ...] = ()
-    lock_local_attributes: tuple[Name, ...] = ()
+    tables: Tables[TableRead] = ()
+    local_attributes: Items[Name] = ()
+    local_attribute_prefixes: Items[Name] = ()
+    lock_local_attributes: Items[Name] = ()
     lock_type: LockType = LockType.NO_LOCKING
 
     @property
@@ -92,7 +110,7 @@ class TableWrite(WireModel):
     """New values for columns of the mapped row. The row is the execution's own; a worker cannot name another."""
 
     table_name: Name
-    columns: Mapping[Name, ColumnValue]
+    columns: Annotated[Mapping[Name, ColumnValue], Field(max_length=MAX_COLUMNS)]
 
 
 class TableMapping(WireModel):
@@ -102,8 +120,8 @@ class TableMapping(WireModel):
     """
 
     table_name: Name
-    primary_key: Mapping[Name, ColumnValue]
-    initial_write: Mapping[Name, ColumnValue] = {}
+    primary_key: Annotated[Mapping[Name, ColumnValue], Field(max_length=MAX_KEY_COLUMNS)]
+    initial_write: Annotated[Mapping[Name, ColumnValue], Field(max_length=MAX_COLUMNS)] = {}
     conflict_mode: ConflictMode = ConflictMode.OVERRIDE_ON_CONFLICT
 
 

@@ -5,7 +5,7 @@ an `ErrorBody`, whatever the operation.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -24,13 +24,16 @@ from xdb_sdk.protocol.enums import (
     WaitUntilStatus,
 )
 from xdb_sdk.protocol.options import (
+    MAX_ITEMS,
     DurationMs,
     InstantMs,
+    Items,
     LoadedData,
     Name,
     ReadRequest,
     StateOptionsConfig,
     TableMapping,
+    Tables,
     TableWrite,
 )
 from xdb_sdk.protocol.worker import Message
@@ -68,7 +71,7 @@ class StartRequest(WireModel):
     start_delay_ms: DurationMs = 0
     ignore_already_started: bool = False
     tables: Annotated[tuple[TableMapping, ...], Field(max_length=1)] = ()
-    local_attributes: Mapping[Name, Json] = {}
+    local_attributes: Annotated[Mapping[Name, Json], Field(max_length=MAX_ITEMS)] = {}
 
 
 class StartAnswer(WireModel):
@@ -96,7 +99,7 @@ class StopAnswer(WireModel):
 class PublishRequest(ProcessRequest):
     """Append messages, all in one transaction (semantics 6.3)."""
 
-    messages: Annotated[tuple[Message, ...], Field(min_length=1)]
+    messages: Annotated[Items[Message], Field(min_length=1)]
 
 
 class PublishAnswer(WireModel):
@@ -233,7 +236,7 @@ DescribeInclude = Literal["queues", "closed_states"]
 class DescribeRequest(ProcessRequest):
     """Tell everything about an execution (semantics 6.2)."""
 
-    include: tuple[DescribeInclude, ...] = ()
+    include: Annotated[tuple[DescribeInclude, ...], Field(max_length=len(get_args(DescribeInclude)))] = ()
 
 
 class ProcessSummary(WireModel):
@@ -272,7 +275,7 @@ class ListRequest(WireModel):
     next_page_token: Annotated[str, Field(max_length=1024)] | None = None
     process_id: Name | None = None
     process_type: Name | None = None
-    statuses: tuple[ProcessStatus, ...] = ()
+    statuses: Annotated[tuple[ProcessStatus, ...], Field(max_length=len(ProcessStatus))] = ()
     started_from_ms: InstantMs | None = None
     started_before_ms: InstantMs | None = None
     closed_from_ms: InstantMs | None = None
@@ -303,8 +306,8 @@ class GetAttributesAnswer(WireModel):
 class SetAttributesRequest(ProcessRequest):
     """Write attributes from outside; the execution must be running (semantics 6.5)."""
 
-    write_tables: tuple[TableWrite, ...] = ()
-    write_local_attributes: Mapping[Name, Json] = {}
+    write_tables: Tables[TableWrite] = ()
+    write_local_attributes: Annotated[Mapping[Name, Json], Field(max_length=MAX_ITEMS)] = {}
 
 
 class SkipTimerRequest(ProcessRequest):

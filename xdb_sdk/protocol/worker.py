@@ -12,12 +12,17 @@ from pydantic import Field
 from xdb_sdk.protocol._base import Json, WireModel
 from xdb_sdk.protocol.enums import CloseType, QueueCommandStatus, StateApi, TimerStatus, WaitingType
 from xdb_sdk.protocol.options import (
+    MAX_COMMANDS,
+    MAX_ITEMS,
+    Commands,
     DurationMs,
     InstantMs,
+    Items,
     LoadedData,
     Name,
     ReadRequest,
     StateOptionsConfig,
+    Tables,
     TableWrite,
 )
 
@@ -29,6 +34,9 @@ WORKER_BATCH_PATH = "/api/v1/xdb/worker/batch"
 
 IDEMPOTENCY_KEY_HEADER = "X-Xdb-Idempotency-Key"
 DEADLINE_HEADER = "X-Xdb-Deadline-Ms"
+
+MAX_MESSAGE_LENGTH = 4_096
+"""The most characters of the message of a decision."""
 
 
 def error_message_of(details: str) -> str:
@@ -117,9 +125,9 @@ class CommandRequestBody(WireModel):
     """What wait_until asks for. `combinations` lists command ids, for ANY_COMBINATION only (semantics 3.1)."""
 
     waiting_type: WaitingType
-    timer_commands: tuple[TimerCommandRequest, ...] = ()
-    internal_queue_commands: tuple[InternalQueueCommandRequest, ...] = ()
-    combinations: tuple[tuple[str, ...], ...] = ()
+    timer_commands: Commands[TimerCommandRequest] = ()
+    internal_queue_commands: Commands[InternalQueueCommandRequest] = ()
+    combinations: Commands[Commands[str]] = ()
 
 
 class Message(WireModel):
@@ -175,22 +183,22 @@ class ThreadCloseDecision(WireModel):
 
     close_type: CloseType
     close_output: Json = None
-    message: str | None = None
+    message: Annotated[str, Field(max_length=MAX_MESSAGE_LENGTH)] | None = None
 
 
 class ConditionalClose(WireModel):
     """Close if every named queue is empty at the commit, else go to `next_states` (semantics 4.4)."""
 
-    queue_names: Annotated[tuple[Name, ...], Field(min_length=1)]
+    queue_names: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_COMMANDS)]
     close_type: Literal[CloseType.FORCE_COMPLETE_PROCESS, CloseType.GRACEFUL_COMPLETE_PROCESS]
     close_output: Json = None
-    next_states: Annotated[tuple[MovementBody, ...], Field(min_length=1)]
+    next_states: Annotated[Items[MovementBody], Field(min_length=1)]
 
 
 class StateDecisionBody(WireModel):
     """What is next: exactly one of the three, or none of them for an RPC (semantics 4.1)."""
 
-    next_states: tuple[MovementBody, ...] = ()
+    next_states: Items[MovementBody] = ()
     thread_close_decision: ThreadCloseDecision | None = None
     conditional_close: ConditionalClose | None = None
 
@@ -199,16 +207,16 @@ class RecordedEvent(WireModel):
     """A user's event for the history (semantics 2.8)."""
 
     name: Name
-    data: tuple[Json, ...] = ()
+    data: Items[Json] = ()
 
 
 class Effects(WireModel):
     """What any answer may change besides its own result: buffered by the SDK, applied in one commit (semantics 2.8)."""
 
-    publish: tuple[Message, ...] = ()
-    write_tables: tuple[TableWrite, ...] = ()
-    write_local_attributes: Mapping[Name, Json] = {}
-    recorded_events: tuple[RecordedEvent, ...] = ()
+    publish: Items[Message] = ()
+    write_tables: Tables[TableWrite] = ()
+    write_local_attributes: Annotated[Mapping[Name, Json], Field(max_length=MAX_ITEMS)] = {}
+    recorded_events: Items[RecordedEvent] = ()
 
 
 class WaitUntilCall(WireModel):
@@ -225,7 +233,7 @@ class WaitUntilAnswer(Effects):
     """Answer of wait_until. `state_locals` are kept with the state execution and given to its execute."""
 
     command_request: CommandRequestBody
-    state_locals: Mapping[Name, Json] = {}
+    state_locals: Annotated[Mapping[Name, Json], Field(max_length=MAX_ITEMS)] = {}
 
 
 class ExecuteCall(WireModel):
