@@ -20,6 +20,7 @@ from xdb_sdk._definition import (
 )
 from xdb_sdk._encoding import ObjectEncoder
 from xdb_sdk._errors import InvalidArgumentError, ProcessDefinitionError
+from xdb_sdk._misspelt import misspelt_declarations
 from xdb_sdk._names import check_name
 from xdb_sdk._options import AsyncStateOptions
 from xdb_sdk._process import ObjectProcess, declared_keys, process_options
@@ -76,6 +77,7 @@ class _Compiler:
 
     def compile(self) -> ProcessDefinition:
         """Compile, or raise all problems at once."""
+        self._problems.extend(misspelt_declarations(self._class, ObjectProcess))
         process_type = self._process.get_process_type()
         self._check_name(process_type, "process type")
         persistence = self._persistence_schema()
@@ -174,7 +176,8 @@ class _Compiler:
         if schema.primary_key_type is None:
             self._note(f"table {schema.table_name!r} is declared without the type of its key: give primary_key_type")
         else:
-            self._check_type(schema.primary_key_type, "the primary key")
+            where = f"{self._class.__name__}: the primary key"
+            self._attempt(lambda: self._encoder.check_key_type_hint(schema.primary_key_type, where))
         return TableDefinition(
             table_name=schema.table_name,
             primary_key=schema.primary_key or "",
@@ -249,6 +252,9 @@ class _Compiler:
     def _state(self, state: AsyncState[Any]) -> StateDefinition:
         state_class = type(state)
         name = f"{self._class.__name__}: {state_class.__name__}"
+        misspelt = [f"{self._class.__name__}: {problem}" for problem in misspelt_declarations(state_class, AsyncState)]
+        if misspelt:
+            raise ProcessDefinitionError(*misspelt)
         if inspect.isabstract(state_class) or state_class.execute is AsyncState.execute:
             raise ProcessDefinitionError(f"{name} does not define execute: write it, it says what is next")
         declared = type_argument(getattr(state, "__orig_class__", state_class), AsyncState)

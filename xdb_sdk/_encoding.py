@@ -14,7 +14,15 @@ from uuid import UUID
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, SchemaValidator, from_json, to_json, to_jsonable_python
 
-from xdb_sdk._encoding_types import MAX_DEPTH, TOO_DEEP, ColumnForm, TypeCodec, UnsupportedTypeError, codec_of
+from xdb_sdk._encoding_types import (
+    MAX_DEPTH,
+    TOO_DEEP,
+    ColumnForm,
+    TypeCodec,
+    UnsupportedTypeError,
+    codec_of,
+    type_name,
+)
 from xdb_sdk._errors import DecodeError, EncodeError, InvalidArgumentError
 from xdb_sdk.protocol import ColumnValue, Json
 
@@ -168,14 +176,31 @@ class ObjectEncoder:
         Raises:
             InvalidArgumentError: They cannot; says what in the type is wrong and what to declare instead.
         """
-        try:
-            codec_of(type_hint)
-        except UnsupportedTypeError as error:
-            raise InvalidArgumentError(f"{where}: {error}") from error
+        _checked_codec(type_hint, where)
+
+    def check_key_type_hint(self, type_hint: Any, where: str) -> None:
+        """Check at definition time that values of a type can be the primary key of a row.
+
+        Raises:
+            InvalidArgumentError: They cannot be stored, or not in a column that finds a row by them.
+        """
+        codec = _checked_codec(type_hint, where)
+        if codec.column_form is ColumnForm.DOCUMENT or codec.scalar_kind in ("bool", "float"):
+            raise InvalidArgumentError(
+                f"{where}: {type_name(type_hint)} cannot be a key: declare int, str, bytes, UUID, Decimal, an enum of "
+                "texts or whole numbers, or a date or time"
+            )
 
 
 DEFAULT_ENCODER = ObjectEncoder()
 """The encoder that clients and workers use unless they are given another."""
+
+
+def _checked_codec(type_hint: Any, where: str) -> TypeCodec:
+    try:
+        return codec_of(type_hint)
+    except UnsupportedTypeError as error:
+        raise InvalidArgumentError(f"{where}: {error}") from error
 
 
 def _written(codec: TypeCodec, value: Any, where: str) -> Json:

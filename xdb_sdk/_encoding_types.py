@@ -121,7 +121,7 @@ def _build_codec(type_hint: Any) -> TypeCodec:
     schema = _schema_of(type_hint)
     problem = next(_problems(schema), None)
     if problem is not None:
-        raise UnsupportedTypeError(f"{_name(type_hint)} cannot be stored: {problem}")
+        raise UnsupportedTypeError(f"{type_name(type_hint)} cannot be stored: {problem}")
 
     readable = _adjusted(schema, is_checking=False)
     kind = _scalar_kind(schema, _definitions(schema))
@@ -137,28 +137,29 @@ def _build_codec(type_hint: Any) -> TypeCodec:
             classes=tuple({node["cls"]: None for node in nodes if node["type"] in ("model", "dataclass")}),
         )
     except SchemaError as error:
-        raise UnsupportedTypeError(f"{_name(type_hint)} cannot be stored: {error}") from error
+        raise UnsupportedTypeError(f"{type_name(type_hint)} cannot be stored: {error}") from error
 
 
 def _schema_of(type_hint: Any) -> _Node:
     if isinstance(type_hint, str):
         raise UnsupportedTypeError(f"{type_hint!r} is a string, not a type; resolve it with typing.get_type_hints")
     if _is_open(type_hint):
-        raise UnsupportedTypeError(f"{_name(type_hint)} has an open type variable; write the concrete type")
+        raise UnsupportedTypeError(f"{type_name(type_hint)} has an open type variable; write the concrete type")
     try:
         return {**TypeAdapter[Any](type_hint).core_schema}  # unpacking shows whether the schema is complete
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         if isinstance(error, PydanticUndefinedAnnotation) or error.code == "class-not-fully-defined":
             raise UnsupportedTypeError(
-                f"{_name(type_hint)} refers to a name that is not defined where it is used; "
+                f"{type_name(type_hint)} refers to a name that is not defined where it is used; "
                 "import it, or call model_rebuild() once it exists"
             ) from error
         reason = str(error).partition("\n")[0]
         raise UnsupportedTypeError(
-            f"{_name(type_hint)} cannot be stored: {reason} Declare a pydantic model, a dataclass or a standard type"
+            f"{type_name(type_hint)} cannot be stored: {reason} "
+            "Declare a pydantic model, a dataclass or a standard type"
         ) from error
     except Exception as error:  # a type hint may run any code of its own while its schema is made
-        raise UnsupportedTypeError(f"{_name(type_hint)} cannot be stored: {error!r}") from error
+        raise UnsupportedTypeError(f"{type_name(type_hint)} cannot be stored: {error!r}") from error
 
 
 def _is_open(type_hint: Any) -> bool:
@@ -168,7 +169,7 @@ def _is_open(type_hint: Any) -> bool:
     return not isinstance(type_hint, type) and bool(getattr(type_hint, "__parameters__", ()))
 
 
-def _name(type_hint: Any) -> str:
+def type_name(type_hint: Any) -> str:
     return (
         type_hint.__qualname__ if isinstance(type_hint, type) and not hasattr(type_hint, "__args__") else str(type_hint)
     )
