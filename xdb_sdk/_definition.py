@@ -118,6 +118,11 @@ class StateDefinition:
     options: AsyncStateOptions
     wire_options: StateOptionsConfig
 
+    @property
+    def has_input(self) -> bool:
+        """Whether one of its methods takes the input; if not, whatever it is given is left alone."""
+        return self.execute.has_input or (self.wait_until is not None and self.wait_until.has_input)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcDefinition:

@@ -1,4 +1,6 @@
-"""Names and ids that every database can store."""
+"""Names and ids that every database can store, and how types are named in messages."""
+
+from typing import Any, get_args
 
 from xdb_sdk._errors import InvalidArgumentError
 from xdb_sdk.protocol import MAX_ID_BYTES
@@ -33,3 +35,9 @@ def check_name(name: str, what: str) -> str:
 def check_optional_name(name: str | None, what: str) -> str | None:
     """Return None, or a name that `check_name` accepts."""
     return None if name is None else check_name(name, what)
+
+
+def type_text(type_hint: Any) -> str:
+    """Write a type hint for a message, as users write it."""
+    is_class = isinstance(type_hint, type) and not get_args(type_hint)
+    return getattr(type_hint, "__name__", str(type_hint)) if is_class else str(type_hint)

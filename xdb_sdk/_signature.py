@@ -13,6 +13,7 @@ from xdb_sdk._communication import Communication
 from xdb_sdk._context import ProcessContext
 from xdb_sdk._definition import MethodDefinition, ParameterRole
 from xdb_sdk._errors import ProcessDefinitionError
+from xdb_sdk._names import type_text
 from xdb_sdk._persistence import Persistence
 
 _ROLE_BY_NAME = {
@@ -112,7 +113,7 @@ def _role(function: Callable[..., Any], name: str, where: str, roles: Collection
     by_type = _ROLE_BY_TYPE.get(hint) if isinstance(hint, type) else None
     if by_type is None and by_name in _TYPE_BY_ROLE and hint not in (UNKNOWN, Any):
         raise ProcessDefinitionError(
-            f"{where}: parameter {name!r} is annotated {_shown(hint)}, but that name is reserved: "
+            f"{where}: parameter {name!r} is annotated {type_text(hint)}, but that name is reserved: "
             f"annotate it {_TYPE_BY_ROLE[by_name].__name__}, or rename it"
         )
     role = by_type or by_name
@@ -167,7 +168,7 @@ def _agreed_input_type(annotated: Any, declared: Any, where: str) -> Any:
     if declared in (UNKNOWN, Any) or declared == annotated:
         return annotated
     raise ProcessDefinitionError(
-        f"{where}: the input is annotated {_shown(annotated)}, but elsewhere the class says {_shown(declared)}: "
+        f"{where}: the input is annotated {type_text(annotated)}, but elsewhere the class says {type_text(declared)}: "
         "make them the same"
     )
 
@@ -229,7 +230,3 @@ def _substitute(hint: Any, arguments: dict[Any, Any]) -> Any:
 
 def _is_open(hint: Any) -> bool:
     return isinstance(hint, TypeVar) or bool(getattr(hint, "__parameters__", ()) and get_origin(hint))
-
-
-def _shown(hint: Any) -> str:
-    return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) and not get_args(hint) else str(hint)

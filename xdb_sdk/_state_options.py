@@ -1,9 +1,12 @@
 """From the options a class gives to those the server freezes: defaults filled in, recovery states nested, checked."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from xdb_sdk._duration import seconds_to_milliseconds
 from xdb_sdk._errors import InvalidArgumentError, ProcessDefinitionError
+from xdb_sdk._names import type_text
 from xdb_sdk._options import AsyncStateOptions, PersistenceLoadingPolicy, RetryPolicy, StateRecovery, StateReference
 from xdb_sdk.protocol import ReadRequest, RecoveryConfig, RetryPolicyConfig, StateOptionsConfig
 
@@ -24,8 +27,8 @@ def resolve_state_options(
         override: Wins, field by field, over the options of the state.
 
     Raises:
-        ProcessDefinitionError: A recovery without a bounded retry policy, an unknown or circular recovery state, an
-            unknown attribute in a loading policy, or a number out of range.
+        ProcessDefinitionError: A recovery without a bounded retry policy, a recovery state that is unknown, circular
+            or takes another input, an unknown attribute in a loading policy, or a number out of range.
     """
     return _resolve(definition, state, override, ())
 
@@ -57,8 +60,10 @@ def _resolve(
             proceed_to_execute_when_wait_until_retry_exhausted=bool(
                 options.proceed_to_execute_when_wait_until_retry_exhausted
             ),
-            wait_until_recovery=_recovery(definition, options.proceed_to_state_when_wait_until_retry_exhausted, path),
-            execute_recovery=_recovery(definition, options.proceed_to_state_when_execute_retry_exhausted, path),
+            wait_until_recovery=_recovery(
+                definition, state, options.proceed_to_state_when_wait_until_retry_exhausted, path
+            ),
+            execute_recovery=_recovery(definition, state, options.proceed_to_state_when_execute_retry_exhausted, path),
             wait_until_read=_read(
                 definition, state.wait_until, options.wait_until_api_data_attributes_loading_policy, options
             ),
@@ -96,15 +101,47 @@ def _timeout_ms(seconds: float | None, api: str) -> int:
 
 
 def _recovery(
-    definition: "ProcessDefinition", proceed_to: StateReference | StateRecovery | None, failed: tuple[str, ...]
+    definition: "ProcessDefinition",
+    failed_state: "StateDefinition",
+    proceed_to: StateReference | StateRecovery | None,
+    failed: tuple[str, ...],
 ) -> RecoveryConfig | None:
     if proceed_to is None:
         return None
     recovery = proceed_to if isinstance(proceed_to, StateRecovery) else StateRecovery(proceed_to, AsyncStateOptions())
     state = definition.state_of(recovery.state)
+    if state.has_input and not _may_take(state.input_type, failed_state.input_type):
+        raise InvalidArgumentError(
+            f"its recovery state {state.state_id!r} is given the same input, {type_text(failed_state.input_type)}, but "
+            f"takes {type_text(state.input_type)}: let it take that type, or no input"
+        )
     return RecoveryConfig(
         state_id=state.state_id, options=_resolve(definition, state, recovery.options_override, failed)
     )
+
+
+def _may_take(wanted: Any, given: Any) -> bool:
+    """Whether a value of one type hint can be meant for another: false only if they are plainly different."""
+    return any(_may_be(want, give) for want in _members(wanted) for give in _members(given))
+
+
+def _members(type_hint: Any) -> tuple[Any, ...]:
+    origin = get_origin(type_hint)
+    if origin is Annotated:
+        return _members(get_args(type_hint)[0])
+    if origin in (Union, UnionType):
+        return tuple(member for part in get_args(type_hint) for member in _members(part))
+    return (origin or type_hint,)
+
+
+def _may_be(wanted: Any, given: Any) -> bool:
+    if wanted in (given, Any, object) or given in (Any, object):
+        return True
+    if not isinstance(wanted, type) or not isinstance(given, type):
+        return True  # an alias, a Literal, a type variable: only trying would tell
+    if issubclass(wanted, Mapping) or issubclass(given, Mapping):
+        return True  # as JSON it is an object, as that of many a class is
+    return issubclass(given, wanted) or issubclass(wanted, given) or (wanted, given) == (float, int)
 
 
 def _read(

@@ -1,8 +1,9 @@
 """Options of states and loading policies, from what a class says to what the server freezes."""
 
-from dataclasses import FrozenInstanceError
+from collections.abc import Sequence
+from dataclasses import FrozenInstanceError, dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any, Optional
 
 import pytest
 
@@ -330,3 +331,76 @@ def test_durations_round_up_and_have_an_end() -> None:
     for impossible in (timedelta.max, timedelta(microseconds=-1)):
         with pytest.raises(InvalidArgumentError, match="x is"):
             to_milliseconds(impossible, "x")
+
+
+@dataclass(frozen=True)
+class Order:
+    item: str
+
+
+@dataclass(frozen=True)
+class GiftOrder(Order):
+    card: str
+
+
+def recovering(given: Any, taken: Any) -> type[ObjectProcess]:
+    """A process in which a state that is given one type recovers to one that takes another."""
+
+    class Mend(AsyncState[taken]):
+        def execute(self, input: Any) -> StateDecision:
+            return StateDecision.dead_end()
+
+    @state(execute_api_retry_policy=TRY_ONCE, proceed_to_state_when_execute_retry_exhausted=Mend)
+    class Fail(AsyncState[given]):
+        def execute(self, input: Any) -> StateDecision:
+            return StateDecision.dead_end()
+
+    return process_with(Fail, Mend)
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        (str, str),
+        (str, Any),
+        (Any, str),
+        (str, str | None),
+        (str, Optional[str]),  # noqa: UP045  # the older form is another class
+        (str | None, str),
+        (int, int | str),
+        (int, float),
+        (GiftOrder, Order),
+        (Order, GiftOrder),
+        (Order, dict[str, Any]),
+        (list[int], Sequence[int]),
+        (Annotated[str, "note"], str),
+    ],
+    ids=str,
+)
+def test_recovery_state_may_take_the_input_of_the_failed_state(given: Any, taken: Any) -> None:
+    recovery = definition_of(recovering(given, taken)).state_of("Fail").wire_options.execute_recovery
+
+    assert recovery is not None
+    assert recovery.state_id == "Mend"
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [(str, int), (str, Order), (int | None, str), (None, str), (list[str], str), (Order, list[Order]), (float, int)],
+    ids=str,
+)
+def test_recovery_state_that_takes_another_input_is_refused(given: Any, taken: Any) -> None:
+    problems = problems_of(recovering(given, taken))
+
+    assert "recovery state 'Mend' is given the same input" in problems
+
+
+def test_recovery_state_without_an_input_parameter_takes_any_input() -> None:
+    @state(execute_api_retry_policy=TRY_ONCE, proceed_to_state_when_execute_retry_exhausted=DoneState)
+    class Fail(AsyncState[str]):
+        def execute(self, input: str) -> StateDecision:
+            return StateDecision.dead_end()
+
+    recovery = definition_of(process_with(Fail, DoneState)).state_of(Fail).wire_options.execute_recovery
+
+    assert recovery is not None
