@@ -12,12 +12,12 @@ import click
 import uvicorn
 
 from server_stub.app import Server
+from server_stub.cli._listen import listen, shown_url
 from server_stub.config import SETTINGS, ServerSettings
 from server_stub.core.ports import StoreError
 
 logger = logging.getLogger(__name__)
 
-_BACKLOG = 2048
 _DRAIN_S = 0.2
 
 
@@ -28,7 +28,7 @@ def serve(settings: ServerSettings) -> None:
         click.ClickException: The database or the address cannot be used.
     """
     loop_factory = _loop_factory()
-    with _listen(settings.host, settings.port) as listener, asyncio.Runner(loop_factory=loop_factory) as runner:
+    with listen(settings.host, settings.port) as listener, asyncio.Runner(loop_factory=loop_factory) as runner:
         try:
             runner.run(_serve(settings, listener))
         except StoreError as error:
@@ -40,9 +40,8 @@ def serve(settings: ServerSettings) -> None:
 async def _serve(settings: ServerSettings, listener: socket.socket) -> None:
     server = await Server.open(settings)
     host, port = listener.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     database = SETTINGS["database_url"].show(settings.database_url)
-    click.echo(f"xdb server on {url} with {database} (Ctrl+C stops it)")
+    click.echo(f"xdb server on {shown_url(host, port)} with {database} (Ctrl+C stops it)")
     config = uvicorn.Config(
         server.api,
         lifespan="off",
@@ -83,17 +82,6 @@ class _UvicornServer(uvicorn.Server):
             listener.close()
         self.server_state.default_headers = [*self.server_state.default_headers, (b"connection", b"close")]
         await asyncio.sleep(_DRAIN_S)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise click.ClickException(
-            f"cannot listen on {host} port {port}: {error.strerror or error}; "
-            "another server may be running there, give another --host or --port"
-        ) from error
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -1,9 +1,8 @@
 """`xdb worker`."""
 
 import math
-import sys
+from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 
 import click
 
@@ -59,26 +58,39 @@ def worker(app: str, host: str, port: int, log_level: str, shutdown_grace: timed
     with fitting options. Modules are looked for in the current directory first.
     """
     import uvicorn
-    from uvicorn.importer import ImportFromStringError, import_from_string
 
+    from server_stub.cli._imports import import_named
+    from server_stub.cli._listen import listen, shown_url
     from server_stub.cli._logging import logging_config
 
-    directory = str(Path.cwd())
-    sys.path.insert(0, directory)
-    try:
-        import_from_string(app)
-    except ImportFromStringError as error:
-        raise click.ClickException(str(error)) from error
-    click.echo(f"xdb worker {app} on http://{f'[{host}]' if ':' in host else host}:{port} (Ctrl+C stops it)")
-    uvicorn.run(
+    _check_app(app, import_named(app))
+    config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         reload=reload,
-        app_dir=directory,
         access_log=False,
         log_config=logging_config(log_level.upper()),
         server_header=False,
         ws="none",
         timeout_graceful_shutdown=math.ceil(shutdown_grace.total_seconds()),
     )
+    with listen(host, port) as listener, suppress(KeyboardInterrupt):
+        click.echo(f"xdb worker {app} on {shown_url(host, port)} (Ctrl+C stops it)")
+        server = uvicorn.Server(config)
+        if config.should_reload:
+            from uvicorn.supervisors import ChangeReload
+
+            ChangeReload(config, target=server.run, sockets=[listener]).run()
+            return
+        server.run(sockets=[listener])
+    if not server.started:
+        raise click.ClickException(f"{app} did not start; the log says why")
+
+
+def _check_app(name: str, app: object) -> None:
+    from xdb_sdk import Registry
+
+    if isinstance(app, Registry):
+        raise click.ClickException(f"{name} is a Registry, which serves nothing: wrap it as app = Worker(registry)")
+    if isinstance(app, type) or not callable(app):
+        kind = f"the class {app.__name__}" if isinstance(app, type) else f"a {type(app).__name__}"
+        raise click.ClickException(f"{name} is {kind}, not an ASGI application: name what Worker(registry) gives")

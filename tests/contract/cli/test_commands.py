@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from server_stub.cli import main
 from server_stub.config import SETTINGS
+from tests.contract.cli.conftest import GREETER
 from tests.contract.service_api.requests import REQUESTS, path_of
 from tests.support.real_processes import RunningCommand
 
@@ -123,6 +124,7 @@ def test_second_server_on_the_same_file_is_refused(tmp_path: Path) -> None:
 
     assert second.exit_code == 1
     assert "another xdb server uses the database file" in second.output
+    assert "MySQL" not in second.output  # which this release does not run on
 
 
 def test_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
@@ -134,10 +136,55 @@ def test_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
     assert f"cannot listen on 127.0.0.1 port {port}" in result.output
 
 
-def test_worker_that_cannot_be_imported_is_one_clear_line() -> None:
-    missing = CliRunner().invoke(main, ["worker", "no_such_module:app"])
-    nameless = CliRunner().invoke(main, ["worker", "json"])
+def test_port_in_use_is_one_clear_line_of_the_worker_too() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = str(listener.getsockname()[1])
+        result = CliRunner().invoke(main, ["worker", GREETER, "--port", port])
 
-    assert (missing.exit_code, nameless.exit_code) == (1, 1)
-    assert "no_such_module" in missing.output
-    assert "module" in nameless.output
+    assert result.exit_code == 1
+    assert result.output.splitlines() == [result.output.rstrip()]
+    assert f"cannot listen on 127.0.0.1 port {port}" in result.output
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("no_such_module:app", "there is no module 'no_such_module' in "),
+        ("json", "'json' has no form MODULE:NAME"),
+        ("json:app", "module 'json' has no 'app'"),
+        ("tests.contract.service_api.greeter:registry", "wrap it as app = Worker(registry)"),
+        ("tests.contract.service_api.greeter:Greeter", "is the class Greeter, not an ASGI application"),
+        ("tests.contract.service_api.greeter:__doc__", "is a str, not an ASGI application"),
+    ],
+)
+def test_what_no_worker_can_be_made_of_is_one_clear_line(reference: str, message: str) -> None:
+    result = CliRunner().invoke(main, ["worker", reference])
+
+    assert result.exit_code == 1
+    assert result.output.splitlines() == [result.output.rstrip()]
+    assert message in result.output
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("import no_such_module_of_theirs", "ModuleNotFoundError: No module named 'no_such_module_of_theirs'"),
+        ("def broken(:", "SyntaxError: invalid syntax"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_module_that_fails_to_import_shows_the_users_lines_only(
+    source: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"app_{abs(hash(source))}"
+    (tmp_path / f"{name}.py").write_text(source)
+
+    result = CliRunner().invoke(main, ["worker", f"{name}:app"])
+
+    assert result.exit_code == 1
+    assert f"{name}.py" in result.output
+    assert result.output.rstrip().endswith(error)
+    assert "importlib" not in result.output
+    assert "click" not in result.output
