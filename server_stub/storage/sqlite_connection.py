@@ -53,8 +53,7 @@ class DatabaseInUse(StoreError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(
-            f"another xdb server uses the database file {path}; stop it first, or give this one its own file "
-            "(several servers need PostgreSQL or MySQL/MariaDB)"
+            f"another xdb server uses the database file {path}; stop it first, or give this one its own file"
         )
 
 
