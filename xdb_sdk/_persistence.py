@@ -147,20 +147,24 @@ class Persistence(Injected):
         data = self._locals_of_state().get(key)
         return None if data is None else self._definition.encoder.decode(data, type_hint, f"state local {key!r}")
 
-    def set_state_execution_local(self, key: str, value: Any) -> None:
+    def set_state_execution_local(self, key: str, value: Any, type_hint: Any = Any) -> None:
         """Leave a value for the execute of the same state execution; in execute it lasts for the call.
 
         Args:
             key: Its name.
-            value: Plain JSON, or anything that the encoder writes as such.
+            value: What to keep, of the type hint.
+            type_hint: The type to encode it as; by default its own, for plain JSON and whatever the encoder writes
+                as such. Give the one it is read with if the two differ, such as a union or a base class.
 
         Raises:
             InvalidArgumentError: The call is an RPC, or the name cannot be stored.
-            EncodeError: The value cannot be written as JSON.
+            EncodeError: The value cannot be written as JSON, or is not of the type hint.
         """
         state_locals = self._locals_of_state()
         check_name(key, "name of a state local")
-        data = self._definition.encoder.encode_undeclared(value, f"state local {key!r}")
+        where = f"state local {key!r}"
+        encoder = self._definition.encoder
+        data = encoder.encode_undeclared(value, where) if type_hint is Any else encoder.encode(value, type_hint, where)
         state_locals[key] = self._written_state_locals[key] = data
 
     def _locals_of_state(self) -> dict[str, Json]:

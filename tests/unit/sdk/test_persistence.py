@@ -1,6 +1,7 @@
 """What a call reads and writes of the data."""
 
 from collections.abc import Mapping
+from datetime import date
 from enum import StrEnum
 from typing import Any
 
@@ -229,6 +230,17 @@ def test_state_locals_are_read_written_and_collected() -> None:
     assert persistence.get_state_execution_local("address", Address) == Address(city="Oslo")
     assert persistence.get_state_execution_local("never") is None
     assert persistence.effects().state_locals == {"address": {"city": "Oslo"}}
+
+
+def test_state_local_is_written_as_its_type_hint_says() -> None:
+    persistence = local(state_locals={})
+
+    persistence.set_state_execution_local("when", {date(2026, 3, 1): "party"}, dict[date, str])
+
+    assert persistence.effects().state_locals == {"when": {"2026-03-01": "party"}}
+    assert persistence.get_state_execution_local("when", dict[date, str]) == {date(2026, 3, 1): "party"}
+    with pytest.raises(EncodeError, match="state local 'when'"):
+        persistence.set_state_execution_local("when", "noon", dict[date, str])
 
 
 def test_an_rpc_has_no_state_locals() -> None:
