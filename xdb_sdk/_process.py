@@ -36,6 +36,9 @@ class ObjectProcess:
         starting_state: The state that executions begin with; None if an RPC is to trigger the first one.
         states: The other states.
 
+    A child may override both. Type checkers take an attribute of a class without an annotation for what is assigned
+    to it there, so a class whose children override it again says `starting_state: ClassVar[Any] = SubmitState`.
+
     Example:
         @process(table_name="user_sign_up", primary_key="user_id", primary_key_type=str)
         class UserSignupProcess(ObjectProcess):

@@ -106,8 +106,8 @@ def data_attribute(
     """Declare a data attribute as a class attribute of a process.
 
     Args:
-        type_hint: Type of its values. For a union write the result type too, because type checkers cannot pass one
-            on: `nickname: DataAttribute[str | None] = data_attribute(str | None)`.
+        type_hint: Type of its values. For a union or Any write the result type too, because type checkers cannot
+            pass one on: `nickname: DataAttribute[str | None] = data_attribute(str | None)`.
         name: Its name, if not the class attribute's.
         column: Its column in the mapped table, if not its name.
         prefix: Instead of a name: declare all attributes whose name begins so. Process-local only.
@@ -129,7 +129,8 @@ def internal_queue(type_hint: Any, *, name: str = "", prefix: str = "") -> Inter
     """Declare an internal queue as a class attribute of a process.
 
     Args:
-        type_hint: Type of its messages; None for messages without a value.
+        type_hint: Type of its messages; None for messages without a value. For a union or Any write the result type
+            too, because type checkers cannot pass one on: `notes: InternalQueue[Any] = internal_queue(Any)`.
         name: Its name, if not the class attribute's: an RPC method and a queue may then share a name.
         prefix: Instead of a name: declare all queues whose name begins so.
 

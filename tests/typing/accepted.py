@@ -76,8 +76,10 @@ def queues_have_the_types_of_their_keys(client: Client, communication: Communica
     communication.publish_to_internal_queue(Signup.verified)
     communication.publish_to_internal_queue(Signup.numbers, 3, dedup_seed="three")
     communication.publish_to_internal_queue("numbers", 3)
+    communication.publish_to_internal_queue(Signup.notes, {"from": "Ann"})
     client.publish_to_internal_queue("s-7", Signup, Signup.verified)
     client.publish_to_internal_queue("s-7", Signup, Signup.numbers, 3)
+    client.publish_to_internal_queue("s-7", Signup, Signup.notes, 3)
     assert_type(results.values_of(Signup.numbers), tuple[int, ...])
     assert_type(results.timer_commands, tuple[TimerCommandResult, ...])
 

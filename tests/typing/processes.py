@@ -1,6 +1,6 @@
 """A process whose RPCs declare their parameters in every way; what the typing tests are about."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
@@ -10,11 +10,13 @@ from xdb_sdk import (
     CommandResults,
     Communication,
     DataAttribute,
+    InternalQueue,
     InternalQueueCommand,
     ObjectProcess,
     Persistence,
     PersistenceField,
     ProcessContext,
+    StateContext,
     StateDecision,
     TimerCommand,
     data_attribute,
@@ -47,7 +49,7 @@ class CountState(AsyncState[int]):
 
     async def execute(
         self,
-        ctx: ProcessContext,
+        ctx: StateContext,
         input: int,
         command_results: CommandResults,
         persistence: Persistence,
@@ -74,6 +76,7 @@ class Signup(ObjectProcess):
     loose = data_attribute(int | str)
     verified = internal_queue(None)
     numbers = internal_queue(int)
+    notes: InternalQueue[Any] = internal_queue(Any)
 
     starting_state = SubmitState
     states = (CountState, MaybeState)
@@ -133,3 +136,17 @@ class Signup(ObjectProcess):
 
 
 FORM = PersistenceField.data_attribute_def("form", Form)
+
+
+class Tour(ObjectProcess):
+    """Has children that begin otherwise, and says so by its annotations."""
+
+    starting_state: ClassVar[Any] = SubmitState
+    states: ClassVar[Any] = (CountState,)
+
+
+class ShortTour(Tour):
+    """Overrides what its parent has overridden."""
+
+    starting_state = MaybeState
+    states = (CountState, SubmitState)
