@@ -43,6 +43,8 @@ def print_process(info: "ProcessInfo") -> None:
         click.echo(f"output of {output.state_execution_id or 'an RPC'}: {compact(output.output)}")
     for state in info.states:
         _print_state(state)
+    if info.omitted_states:
+        click.echo(f"closed states not shown: {info.omitted_states}")
     for queue, size in sorted((info.queue_sizes or {}).items()):
         click.echo(f"queue {queue}: {size} waiting")
 

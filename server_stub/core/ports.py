@@ -172,8 +172,8 @@ class Store(Protocol):
         """Give the execution with that id, or the current one; None when there is none under that process id."""
         ...
 
-    async def find_states(self, process_execution_id: str, *, include_closed: bool) -> list[StateExecution]:
-        """Give the state executions of an execution in order of creation."""
+    async def find_states(self, process_execution_id: str, *, latest: int) -> list[StateExecution]:
+        """Give the open state executions and, open or closed, the `latest` ones, all in order of creation."""
         ...
 
     async def find_state(

@@ -29,6 +29,7 @@ from server_stub.engine.errors import of_call_failure, of_refused, of_store_erro
 from server_stub.engine.views import describe_answer, process_summary, state_answer, wait_answer
 from server_stub.engine.waiters import Subscription, Waiters
 from xdb_sdk.protocol import (
+    MAX_DESCRIBED_STATES,
     MAX_LONG_POLL_MS,
     DescribeAnswer,
     DescribeRequest,
@@ -130,10 +131,8 @@ class Operations:
     async def describe(self, request: DescribeRequest) -> DescribeAnswer:
         """Tell everything about an execution (semantics 6.2)."""
         process = await self._find(request)
-        include_closed = "closed_states" in request.include
-        states = await self._answered(
-            self._store.find_states(process.process_execution_id, include_closed=include_closed)
-        )
+        latest = MAX_DESCRIBED_STATES if "closed_states" in request.include else 0
+        states = await self._answered(self._store.find_states(process.process_execution_id, latest=latest))
         queue_sizes: dict[str, int] | None = None
         if "queues" in request.include:
             queue_sizes = await self._answered(self._store.count_messages(process.process_execution_id))

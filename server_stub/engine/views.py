@@ -47,6 +47,8 @@ def describe_answer(
         error=process.error,
         outputs=process.outputs,
         states=tuple(_state_info(state) for state in states),
+        # The states were read later than the process, and may have become more.
+        omitted_states=max(0, sum(process.state_counters.values()) - len(states)),
         queue_sizes=queue_sizes,
     )
 

@@ -229,12 +229,12 @@ class SqliteStore:
 
         return await self._read(find)
 
-    async def find_states(self, process_execution_id: str, *, include_closed: bool) -> list[StateExecution]:
+    async def find_states(self, process_execution_id: str, *, latest: int) -> list[StateExecution]:
         """Give state executions; see `Store.find_states`."""
-        statement = sql.FIND_STATES if include_closed else sql.FIND_OPEN_STATES[1]
 
         def find(connection: Connection) -> list[StateExecution]:
-            return [state_of(row) for row in connection.execute(statement, (process_execution_id,))]
+            rows = connection.execute(sql.FIND_STATES, (process_execution_id, latest, process_execution_id))
+            return [state_of(row) for row in rows]
 
         return await self._read(find)
 

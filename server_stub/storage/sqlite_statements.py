@@ -166,8 +166,19 @@ FIND_EXECUTION_OF_PROCESS_ID: Final = (
     f"{_PROCESS} WHERE p.process_execution_id = ? AND p.namespace = ? AND p.process_id = ?"
 )
 
-# Unique index xdb_sys_async_state_execution_identity, for the three.
-FIND_STATES: Final = f"{_STATE} WHERE s.process_execution_id = ? ORDER BY s.row_id"
+# The row ids of an execution, without its rows, from index xdb_sys_async_state_execution_identity; its open ones from
+# xdb_sys_async_state_execution_open.
+FIND_STATES: Final = f"""
+    {_STATE} WHERE s.row_id IN (
+        SELECT row_id FROM (
+            SELECT l.row_id FROM xdb_sys_async_state_execution l
+            WHERE l.process_execution_id = ? ORDER BY l.row_id DESC LIMIT ?)
+        UNION ALL
+        SELECT o.row_id FROM xdb_sys_async_state_execution o
+        WHERE o.process_execution_id = ? AND o.status = 'RUNNING')
+    ORDER BY s.row_id"""
+
+# Unique index xdb_sys_async_state_execution_identity, for the two.
 FIND_STATE: Final = f"{_STATE} WHERE s.process_execution_id = ? AND s.state_id = ? AND s.number = ?"
 FIND_STATE_BY_KEY: Final = f"""
     {_STATE} WHERE s.process_execution_id = ? AND s.state_id = ? AND s.wait_for_key = ? ORDER BY s.number LIMIT 1"""

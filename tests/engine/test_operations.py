@@ -21,7 +21,7 @@ from xdb_sdk import (
     process,
     rpc,
 )
-from xdb_sdk.protocol import SERVICE_PREFIX, ErrorBody
+from xdb_sdk.protocol import MAX_DESCRIBED_STATES, SERVICE_PREFIX, ErrorBody
 
 
 class HoldState(AsyncState[None]):
@@ -183,3 +183,44 @@ async def test_health_needs_none_of_the_tables_of_the_application(held: System, 
 
     assert response.status_code == 200
     assert "text/html" not in response.headers["content-type"]
+
+
+class LapState(AsyncState[int]):
+    def execute(self, input: int) -> StateDecision:
+        if input == 0:
+            return StateDecision.single_next_state(HoldLapState)
+        return StateDecision.single_next_state(LapState, input - 1)
+
+
+class HoldLapState(AsyncState[None]):
+    def wait_until(self) -> CommandRequest:
+        return CommandRequest.for_all_command_completed(InternalQueueCommand.by_name(LapProcess.go))
+
+    def execute(self) -> StateDecision:
+        return StateDecision.graceful_complete_process()
+
+
+class LapProcess(ObjectProcess):
+    """Goes through a state again and again, then waits."""
+
+    go = internal_queue(None)
+    states = (HoldLapState,)
+    starting_state = LapState
+
+
+async def test_description_of_a_long_life_is_of_its_latest_states_and_says_how_many_more_there_were(
+    system: System,
+) -> None:
+    system.serve(LapProcess)
+    laps = MAX_DESCRIBED_STATES + 50
+    await system.client.start_process("p", LapProcess, laps - 1)
+    await asyncio.sleep(600)
+
+    short = await system.client.describe_process("p")
+    long = await system.client.describe_process("p", include={"closed_states"})
+
+    assert ([state.state_id for state in short.states], short.omitted_states) == (["HoldLapState"], laps)
+    assert len(long.states) == MAX_DESCRIBED_STATES
+    assert [state.number for state in long.states[:2]] == [52, 53]
+    assert long.states[-1] == short.states[0]
+    assert long.omitted_states == 51

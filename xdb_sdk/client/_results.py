@@ -153,7 +153,9 @@ class ProcessInfo(ProcessSummary):
         timeout_at: When it times out; None if never.
         graceful_complete_requested: It completes as soon as no state is open.
         reason: Why it was stopped, in the words of who stopped it.
-        states: The open state executions; with `include={"closed_states"}` all of them.
+        states: The open state executions; with `include={"closed_states"}` also those of the latest 1,000 that are
+            closed. In order of creation.
+        omitted_states: How many closed state executions are not in `states`.
         queue_sizes: Messages in each queue; None unless asked for with `include={"queues"}`.
     """
 
@@ -166,6 +168,7 @@ class ProcessInfo(ProcessSummary):
     error: ProcessError | None
     outputs: tuple[StateOutput, ...]
     states: tuple[StateExecutionInfo, ...]
+    omitted_states: int
     queue_sizes: Mapping[str, int] | None
 
 
@@ -222,6 +225,7 @@ def process_info(wire: DescribeAnswer) -> ProcessInfo:
         error=_process_error(wire.error),
         outputs=state_outputs(wire.outputs),
         states=tuple(_state_execution(state) for state in wire.states),
+        omitted_states=wire.omitted_states,
         queue_sizes=wire.queue_sizes,
     )
 

@@ -121,7 +121,7 @@ class SyncCalls:
 
         Args:
             process_id: Which process; its current execution, unless `process_execution_id` names another.
-            include: "queues" for the size of every queue, "closed_states" for states that are done.
+            include: "queues" for the size of every queue, "closed_states" for the latest states that are done.
             process_execution_id: Describe exactly this execution.
 
         Raises:

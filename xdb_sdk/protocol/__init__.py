@@ -53,6 +53,7 @@ from xdb_sdk.protocol.options import (
 )
 from xdb_sdk.protocol.service import (
     DEFAULT_NAMESPACE,
+    MAX_DESCRIBED_STATES,
     MAX_LONG_POLL_MS,
     MAX_PAGE_SIZE,
     SERVICE_BATCH_PATH,
@@ -144,6 +145,7 @@ __all__ = [
     "IDEMPOTENCY_KEY_HEADER",
     "MAX_COLUMNS",
     "MAX_COMMANDS",
+    "MAX_DESCRIBED_STATES",
     "MAX_ID_BYTES",
     "MAX_ITEMS",
     "MAX_LONG_POLL_MS",

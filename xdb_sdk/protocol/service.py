@@ -44,6 +44,8 @@ DEFAULT_NAMESPACE = "default"
 MAX_LONG_POLL_MS = 30_000
 """The longest one wait request is held; the SDK repeats it until its own deadline (semantics 6.4)."""
 MAX_PAGE_SIZE = 1_000
+MAX_DESCRIBED_STATES = 1_000
+"""How many of the latest state executions of a process are described although they are closed (semantics 6.2)."""
 
 
 class ProcessRequest(WireModel):
@@ -253,7 +255,11 @@ class ProcessSummary(WireModel):
 
 
 class DescribeAnswer(ProcessSummary):
-    """An execution in full. `states` are the open ones, unless "closed_states" is included."""
+    """An execution in full.
+
+    `states` are all that are open; if "closed_states" is included, also those that are closed among the latest
+    1,000 (MAX_DESCRIBED_STATES). `omitted_states` says how many more there have been.
+    """
 
     worker_url: str
     object_id: Json = None
@@ -264,6 +270,7 @@ class DescribeAnswer(ProcessSummary):
     error: ProcessErrorInfo | None = None
     outputs: tuple[StateOutput, ...] = ()
     states: tuple[StateExecutionInfo, ...] = ()
+    omitted_states: int = 0
     queue_sizes: Mapping[str, int] | None = None
 
 

@@ -43,6 +43,19 @@ def test_describe_tells_what_a_process_waits_for(run: Run, process_id: str) -> N
     assert as_json["started_at"].endswith("Z")
 
 
+def test_describe_says_how_many_states_it_leaves_out(run: Run, process_id: str) -> None:
+    start(run, process_id)
+    run("process", "publish", process_id, "names", '"Ada"')
+    run("process", "wait", process_id, "--timeout", "20s")
+
+    shown = run("process", "describe", process_id).output
+    with_closed = run("process", "describe", process_id, "--include", "closed_states").output
+
+    assert "closed states not shown: 1\n" in shown
+    assert "state Wait-1: COMPLETED" in with_closed
+    assert "not shown" not in with_closed
+
+
 def test_list_shows_executions_newest_first(run: Run, process_id: str) -> None:
     first = start(run, process_id)
     run("process", "stop", process_id)

@@ -41,11 +41,21 @@ async def test_states_are_found_in_order_of_creation_with_the_closed_ones_if_ask
     await write(store, created(process(), state(state_id="Z"), state("e-2")))
     await write(store, created(state(state_id="A", status=StateStatus.COMPLETED), state(state_id="M")))
 
-    everything = await store.find_states("e-1", include_closed=True)
-    pending = await store.find_states("e-1", include_closed=False)
+    everything = await store.find_states("e-1", latest=3)
+    pending = await store.find_states("e-1", latest=0)
 
     assert [s.state_id for s in everything] == ["Z", "A", "M"]
     assert [s.state_id for s in pending] == ["Z", "M"]
+
+
+async def test_closed_states_are_found_among_the_latest_only_and_open_ones_always(store: Store) -> None:
+    closed = StateStatus.COMPLETED
+    states = [state(number=n, status=StateStatus.RUNNING if n in (2, 8) else closed) for n in range(1, 10)]
+    await write(store, created(process(), *states))
+
+    found = await store.find_states("e-1", latest=3)
+
+    assert [s.number for s in found] == [2, 7, 8, 9]
 
 
 async def test_a_state_is_found_by_number(store: Store) -> None:
