@@ -10,6 +10,8 @@ BASE := $(VENV)/.installed
 TEST := $(VENV)/.installed-test
 DOCS := $(VENV)/.installed-docs
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# As a path, not as an import hook: mypy and pyright run none, and would not find the packages from another directory.
+EDITABLE := --config-settings editable_mode=compat --editable
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -58,19 +60,19 @@ clean: ## Remove the environments and everything that was built or cached.
 $(BASE): pyproject.toml
 	@$(check_python)
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) --editable .
+	$(PIP_INSTALL) $(EDITABLE) .
 	@touch $@
 
 $(TEST): pyproject.toml
 	@$(check_python)
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) --editable '.[test]'
+	$(PIP_INSTALL) $(EDITABLE) '.[test]'
 	@touch $(BASE) $@
 
 $(DOCS): pyproject.toml
 	@$(check_python)
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) --editable '.[docs]'
+	$(PIP_INSTALL) $(EDITABLE) '.[docs]'
 	@touch $(BASE) $@
 
 define check_python
