@@ -21,30 +21,33 @@ def install(database_url: str | None) -> None:
     Your own tables are not touched. `xdb server` does the same by itself unless --install-schema is false.
     """
     url = load({"database_url": database_url}).settings.database_url
-    _open_and_close(url, install_schema=True)
+    from server_stub.core.ports import StoreError
+    from server_stub.storage.sqlite import SqliteStore
+
+    try:
+        store = SqliteStore.open(url)
+    except StoreError as error:
+        raise click.ClickException(str(error)) from error
+    asyncio.run(store.close())
     click.echo(f"the system tables are in {url}")
 
 
 @schema.command()
 @setting_options("database_url")
 def check(database_url: str | None) -> None:
-    """Check that the system tables are there and of the version that this server needs; exit status 1 if not."""
+    """Check that the system tables are there and of the version that this server needs; exit status 1 if not.
+
+    The file is only read, and a server may be using it.
+    """
     url = load({"database_url": database_url}).settings.database_url
-    from server_stub.storage.sqlite import MEMORY, database_path
+    from server_stub.core.ports import StoreError
+    from server_stub.storage.sqlite import check_schema, database_path
 
     path = database_path(url)
-    if path != MEMORY and not Path(path).exists():
+    if not Path(path).exists():
         raise click.ClickException(f"there is no database file {path}; create it with `xdb schema install`")
-    _open_and_close(url, install_schema=False)
-    click.echo(f"the system tables in {url} are as this server needs them")
-
-
-def _open_and_close(database_url: str, *, install_schema: bool) -> None:
-    from server_stub.core.ports import StoreError
-    from server_stub.storage.sqlite import SqliteOptions, SqliteStore
-
     try:
-        store = SqliteStore.open(database_url, SqliteOptions(install_schema=install_schema))
+        check_schema(path)
     except StoreError as error:
         raise click.ClickException(str(error)) from error
-    asyncio.run(store.close())
+    click.echo(f"the system tables in {url} are as this server needs them")

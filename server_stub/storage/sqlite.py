@@ -48,6 +48,7 @@ from server_stub.storage.sqlite_connection import (
     DatabaseInUse,
     SqliteOptions,
     Synchronous,
+    check_schema,
     connect,
     database_path,
     prepare_schema,
@@ -62,7 +63,7 @@ from xdb_sdk.protocol import ListRequest, TableMapping
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["MEMORY", "DatabaseInUse", "SqliteOptions", "SqliteStore", "Synchronous", "database_path"]
+__all__ = ["MEMORY", "DatabaseInUse", "SqliteOptions", "SqliteStore", "Synchronous", "check_schema", "database_path"]
 
 _T = TypeVar("_T")
 

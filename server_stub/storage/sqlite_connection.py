@@ -3,7 +3,7 @@
 import logging
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -131,6 +131,17 @@ def prepare_schema(connection: sqlite3.Connection, *, install: bool) -> None:
                 raise
             for statement in schema.install_statements(sqlite_dialect.dialect(), num_shards=1):
                 connection.execute(statement)
+
+
+def check_schema(path: str) -> None:
+    """Check the system tables of a file, which a server may have open; nothing is changed.
+
+    Raises:
+        SchemaError: They are missing, or not of the version that this server needs.
+        StoreUnavailable: The file cannot be opened, or is no database.
+    """
+    with translated_errors(path), closing(sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True)) as connection:
+        _check_schema(connection)
 
 
 def _check_schema(connection: sqlite3.Connection) -> None:

@@ -6,11 +6,13 @@ import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 from click.testing import CliRunner
+from sqlalchemy.engine import URL
 
 from server_stub.cli import main
 from server_stub.config import SETTINGS
@@ -86,6 +88,30 @@ def test_schema_is_installed_once_and_checked(tmp_path: Path) -> None:
     assert "xdb schema install" in empty.output
     assert [result.exit_code for result in installed] == [0, 0]
     assert after.exit_code == 0
+
+
+def test_schema_is_checked_while_a_server_uses_the_file(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/xdb.db"
+
+    with RunningCommand("server", "--port", "0", directory=tmp_path):
+        result = CliRunner().invoke(main, ["schema", "check", "--database-url", url])
+
+    assert (result.exit_code, result.output) == (0, f"the system tables in {url} are as this server needs them\n")
+
+
+def test_schema_check_changes_nothing_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "app 1?.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE mine (id INTEGER PRIMARY KEY)")
+    before = path.read_bytes()
+
+    result = CliRunner().invoke(
+        main, ["schema", "check", "--database-url", str(URL.create("sqlite", database=str(path)))]
+    )
+
+    assert "the database has no xdb tables" in result.output
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_server_without_options_but_a_port_keeps_a_database_in_its_directory(tmp_path: Path) -> None:
