@@ -42,8 +42,31 @@ class StateSink(Protocol):
         ...
 
 
-class DispatcherClosed(Exception):
-    """The server is closing: the call was given up, and whether the worker has made it is not known."""
+class RpcNotAnswered(Exception):
+    """An RPC has no answer, through no fault of its method. Nothing was applied.
+
+    Attributes:
+        may_have_run: Whether the method may have run; if not, the RPC may be repeated.
+    """
+
+    def __init__(self, reason: str, *, may_have_run: bool) -> None:
+        self.may_have_run = may_have_run
+        super().__init__(reason)
+
+
+class DispatcherClosed(RpcNotAnswered):
+    """The server is closing."""
+
+    def __init__(self, *, may_have_run: bool) -> None:
+        super().__init__("the server is stopping", may_have_run=may_have_run)
+
+
+class WorkerBusy(RpcNotAnswered):
+    """The worker had no room for an RPC until its time was over."""
+
+
+class AttributesUnavailable(RpcNotAnswered):
+    """The attributes for an RPC could not be read until its time was over: the database is unavailable or slow."""
 
 
 class Dispatcher:
@@ -111,8 +134,9 @@ class Dispatcher:
     async def rpc(self, invocation: RpcInvocation, commit: Callable[[RpcAnswered], Awaitable[Verdict]]) -> RpcOutcome:
         """Make an RPC.
 
-        The handler is called once; again only after a 406, or when the commit found its read set changed. An answer
-        that changes nothing is not committed.
+        The method is called once; again only after a 406, or when the commit found its read set changed. A worker that
+        is busy has not called it, and is asked again until the timeout. An answer that changes nothing is not
+        committed.
 
         Args:
             invocation: What to call. Its timeout bounds all of this except `commit`.
@@ -122,13 +146,13 @@ class Dispatcher:
             The answer as it was committed, or what went wrong; nothing was applied then.
 
         Raises:
-            DispatcherClosed: The server is closing.
-            StoreError: The sizes of the queues cannot be read.
+            RpcNotAnswered: The server is closing, the worker is too busy, or the attributes cannot be read.
+            StoreError: The sizes of the queues cannot be read; the method has not run.
 
         Source: semantics 5.1, 5.4, 5.5.
         """
         if self._is_closed:
-            raise DispatcherClosed
+            raise DispatcherClosed(may_have_run=False)
         ends_at_s = asyncio.get_running_loop().time() + invocation.timeout_ms / 1_000
         queue_sizes = {}
         if invocation.needs_queue_sizes:
@@ -153,12 +177,11 @@ class Dispatcher:
         What was not answered stays due in the database.
         """
         self._is_closed = True
-        reason = DispatcherClosed("the server is closing")
         for lane in self._lanes.values():
-            lane.close(reason)
+            lane.close()
         await self._tasks.close(grace_s)
         for lane in self._lanes.values():
-            lane.abandon_in_flight(reason)
+            lane.abandon_in_flight()
 
     def _lane(self, url: str) -> Lane:
         lane = self._lanes.get(url)
@@ -296,9 +319,11 @@ class Dispatcher:
             async with asyncio.timeout_at(job.ends_at_s):
                 reply = await job.replied
         except TimeoutError:
-            return timed_out(job.invocation.timeout_ms / 1_000)
+            if job.replied.cancelled():
+                return _unanswered(job)
+            reply = job.replied.result()  # it came with the end of the time
         if isinstance(reply, Abandoned):
-            raise DispatcherClosed from reply.reason
+            raise DispatcherClosed(may_have_run=reply.was_sent or job.has_run)
         assert isinstance(reply, RpcAnswer | ReviseAnswer | CallFailure)
         return reply
 
@@ -316,6 +341,22 @@ class Dispatcher:
         if failure.kind in _IN_OWN_WORDS:
             extra["error_message"] = failure.details
         logger.warning("call of worker failed", extra=extra)
+
+
+def _unanswered(job: RpcJob) -> CallFailure:
+    """Say why an RPC has no answer at the end of its time.
+
+    Raises:
+        RpcNotAnswered: The worker has not been called this time.
+    """
+    timeout_s = job.invocation.timeout_ms / 1_000
+    if job.is_sent or (job.busy is None and job.plan.is_empty):
+        return timed_out(timeout_s)
+    if job.busy is not None:
+        reason = f"the worker had no room for the RPC within its timeout of {timeout_s:g} s ({job.busy.details})"
+        raise WorkerBusy(reason, may_have_run=job.has_run)
+    reason = f"the attributes for the RPC could not be read within its timeout of {timeout_s:g} s"
+    raise AttributesUnavailable(reason, may_have_run=job.has_run)
 
 
 def _lock_not_acquired() -> CallFailure:

@@ -38,7 +38,10 @@ class HttpTransport:
             response = await self._open_session().post(
                 url, data=body, headers=headers, timeout=timeout, allow_redirects=False
             )
-        except aiohttp.ClientError as error:
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            # A ValueError is a host that cannot be written for DNS.
             raise _connection_error(error) from error
         async with response:
             yield _HttpResponse(response)
@@ -76,9 +79,11 @@ class _HttpResponse:
         try:
             async for chunk in self._content.iter_any():
                 yield chunk
-        except aiohttp.ClientError as error:
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
             raise _connection_error(error) from error
 
 
-def _connection_error(error: aiohttp.ClientError) -> WorkerConnectionError:
+def _connection_error(error: Exception) -> WorkerConnectionError:
     return WorkerConnectionError(f"{type(error).__name__}: {error}")

@@ -13,7 +13,7 @@ from server_stub.core.ports import CallReads
 from server_stub.core.reads import ReadPlan, loaded_data, plan_reads, read_set_of
 from server_stub.core.retry import attempt_timeout_ms
 from server_stub.dispatch.lock_queue import LockTicket
-from server_stub.dispatch.replies import Answer, Reply
+from server_stub.dispatch.replies import Answer, Busy, Reply
 from xdb_sdk.protocol import (
     DEADLINE_HEADER,
     EXECUTE_PATH,
@@ -62,6 +62,7 @@ class Job(ABC):
 
     __slots__ = (
         "body",
+        "busy",
         "conflicts",
         "deadline_s",
         "is_alone",
@@ -89,6 +90,8 @@ class Job(ABC):
         self.ticket: LockTicket | None = None
         self.conflicts = 0
         self.revisions = 0
+        self.busy: Busy | None = None
+        """How the worker last refused it, if it did."""
         self.is_alone = False
         self.is_dropped = False
         """Whether nobody wants the answer any more."""
@@ -294,6 +297,11 @@ class RpcJob(Job):
     @property
     def tables(self) -> Sequence[TableMapping]:
         return self.invocation.process.tables
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the method has run and its answer could not be applied."""
+        return self.conflicts > 0
 
     def write(self, now_ms: int, cap: timedelta) -> None:
         process = self.invocation.process

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from server_stub.core.outcomes import CallFailure, FailureKind
@@ -11,7 +11,7 @@ from server_stub.core.ports import CallReads, Clock, RowReadFailed, Store, Store
 from server_stub.dispatch.exchange import BATCH_HEADERS, CALL_HEADERS, BatchRefused, Exchange
 from server_stub.dispatch.jobs import Job
 from server_stub.dispatch.options import DispatchCounters, DispatchOptions
-from server_stub.dispatch.replies import Abandoned, Busy, Reply, Spoiled
+from server_stub.dispatch.replies import Abandoned, Busy, Reply, Spoiled, defective
 from server_stub.dispatch.tasks import TaskSet
 from server_stub.dispatch.transport import WorkerConnectionError, WorkerTransport
 from xdb_sdk.protocol import PROCESS_CLOSED_PATH, WORKER_BATCH_PATH, DatabaseErrorInfo, ProcessClosedCall, join_url
@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 _NOTICE_TIMEOUT_S = 5.0
 _FIRST_READ_WAIT_S = 0.1
 _LONGEST_READ_WAIT_S = 5.0
+_GIVEN_UP_SENT = "the call was given up after it had been sent, and the worker may have made it"
+_GIVEN_UP_UNSENT = "the call was given up before it was sent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class Lane:
     """The calls for one worker.
 
     Everything handed over in one turn of the event loop is sent together. State calls wait in order while the worker is
-    at its limit or says that it is busy; RPCs, whose callers wait, pass them.
+    at its limit or says that it is busy; RPCs, whose callers wait, pass them. A worker that has refused an RPC is given
+    fewer state calls than it takes, so that there is room for the next.
     """
 
     def __init__(self, url: str, around: Surroundings) -> None:
@@ -57,14 +60,16 @@ class Lane:
         self._accepted = 0
         """How many calls the worker had taken on when it last refused one; no more than that until `_busy_until_s`."""
         self._busy_rounds = 0
+        self._reserved_until_s = 0.0
+        """Until when a part of `_accepted` is kept free for RPCs."""
         self._single_until_s = 0.0
         """Until when the worker is taken to lack the batch endpoint."""
-        self._closed_by: Exception | None = None
+        self._is_closed = False
 
     def enqueue(self, job: Job) -> None:
         """Send the call with whatever else this turn of the event loop brings."""
-        if self._closed_by is not None:
-            job.reply_to(job, Abandoned(self._closed_by))
+        if self._is_closed:
+            job.reply_to(job, Abandoned(was_sent=False))
             return
         (self._rpcs if job.is_rpc else self._waiting).append(job)
         self._schedule()
@@ -73,20 +78,20 @@ class Lane:
         """Tell the worker that executions have closed; best effort."""
         self._around.tasks.spawn(self._tell_closed(process_execution_ids))
 
-    def close(self, reason: Exception) -> None:
+    def close(self) -> None:
         """Send no more calls, and give up those that wait."""
-        self._closed_by = reason
+        self._is_closed = True
         jobs = [*self._rpcs, *self._returned, *self._waiting]
         for queue in (self._rpcs, self._returned, self._waiting):
             queue.clear()
         for job in jobs:
             if not job.is_dropped:
-                job.reply_to(job, Abandoned(reason))
+                job.reply_to(job, Abandoned(was_sent=False))
 
-    def abandon_in_flight(self, reason: Exception) -> None:
+    def abandon_in_flight(self) -> None:
         """Give up the calls whose requests were cut off."""
         for job in list(self._in_flight):
-            self._settle(job, Abandoned(reason))
+            self._settle(job, Abandoned(job.is_sent))
 
     def _schedule(self) -> None:
         if self._flush_handle is None:
@@ -103,17 +108,19 @@ class Lane:
 
     def _take(self) -> Iterator[Job]:
         """Take what may be sent now."""
-        yield from _drain(self._rpcs, len(self._rpcs))
-        limit = self._around.options.max_calls_in_flight
-        if asyncio.get_running_loop().time() < self._busy_until_s:
+        now_s = asyncio.get_running_loop().time()
+        is_held_back = now_s < self._busy_until_s
+        if is_held_back:
             self._resume_later()
+        taken = yield from _take_jobs(
+            (self._rpcs,), self._accepted - len(self._in_flight) if is_held_back else len(self._rpcs)
+        )
+        limit = self._around.options.max_calls_in_flight
+        if is_held_back:
             limit = min(limit, self._accepted)
-        room = limit - len(self._in_flight)
-        for queue in (self._returned, self._waiting):
-            while queue and room > 0:
-                job = queue.popleft()
-                room -= not job.is_dropped
-                yield job
+        if now_s < self._reserved_until_s:
+            limit = min(limit, max(self._accepted - max(self._accepted // 10, 1), 1))
+        yield from _take_jobs((self._returned, self._waiting), limit - len(self._in_flight) - taken)
 
     def _resume_later(self) -> None:
         if self._resume_handle is None:
@@ -142,9 +149,9 @@ class Lane:
             return False
         try:
             job.write(self._around.clock(), self._around.options.max_call_timeout)
-        except Exception as error:
+        except Exception:
             logger.exception("call cannot be written", extra={"process_execution_id": job.process_execution_id})
-            self._settle(job, Abandoned(error))
+            self._settle(job, defective("the call cannot be written, and was not made"))
             return False
         job.deadline_s = asyncio.get_running_loop().time() + job.timeout_s
         job.is_sent = True
@@ -176,35 +183,36 @@ class Lane:
         await exchange.post_single(self._around.transport, self._url, headers)
 
     async def _guard(self, work: Callable[[Sequence[Job]], Awaitable[None]], jobs: Sequence[Job]) -> None:
-        """Make sure that a defect forgets no call: what is not settled when its work dies is abandoned."""
+        """Make sure that a defect forgets no call: what is not settled when its work dies has failed."""
         try:
             await work(jobs)
-        except Exception as error:
+        except Exception:
             logger.exception("calls were given up", extra={"worker_url": self._url})
             for job in jobs:
                 if job in self._in_flight:
-                    self._settle(job, Abandoned(error))
+                    self._settle(job, defective(_GIVEN_UP_SENT if job.is_sent else _GIVEN_UP_UNSENT))
 
     def _settle(self, job: Job, reply: Reply) -> None:
         self._release(job)
-        if isinstance(reply, Busy) and job.is_rpc:
-            reply = reply.failure
         if isinstance(reply, Busy):
+            job.busy = reply
             self._hold_back(reply.retry_after_s)
+            if job.is_rpc:
+                self._reserve()
         elif not isinstance(reply, Spoiled):
             self._busy_rounds = 0
         if not job.is_dropped:
             self._pass_on(job, reply)
-        if self._waiting or self._returned:
+        if self._rpcs or self._waiting or self._returned:
             self._schedule()
 
     def _pass_on(self, job: Job, reply: Reply) -> None:
         if not isinstance(reply, Busy | Spoiled):
             job.reply_to(job, reply)
-        elif self._closed_by is not None:
-            job.reply_to(job, Abandoned(self._closed_by))
+        elif self._is_closed:
+            job.reply_to(job, Abandoned(was_sent=False))
         else:
-            self._returned.append(job)
+            (self._rpcs if job.is_rpc else self._returned).append(job)
 
     def _release(self, job: Job) -> None:
         del self._in_flight[job]
@@ -221,6 +229,11 @@ class Lane:
         backoff_s = options.initial_busy_wait.total_seconds() * 2 ** min(self._busy_rounds - 1, 20)
         wait_s = min(max(backoff_s, retry_after_s), options.max_busy_wait.total_seconds())
         self._busy_until_s = max(self._busy_until_s, now_s + wait_s)
+
+    def _reserve(self) -> None:
+        """Keep room for RPCs for as long as a refusal can matter, renewed by each RPC that is refused all the same."""
+        interval_s = self._around.options.max_busy_wait.total_seconds()
+        self._reserved_until_s = asyncio.get_running_loop().time() + interval_s
 
     async def _read(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Give every call the attributes it asks for; return the calls that got them."""
@@ -310,6 +323,12 @@ def split_batches(jobs: Sequence[Job], *, max_calls: int, max_bytes: int) -> Ite
         yield batch
 
 
-def _drain(queue: deque[Job], count: int) -> Iterator[Job]:
-    for _ in range(count):
-        yield queue.popleft()
+def _take_jobs(queues: Iterable[deque[Job]], room: int) -> Generator[Job, None, int]:
+    """Take up to `room` jobs from the queues in their order; return how many. Dropped ones do not count."""
+    taken = 0
+    for queue in queues:
+        while queue and taken < room:
+            job = queue.popleft()
+            taken += not job.is_dropped
+            yield job
+    return taken

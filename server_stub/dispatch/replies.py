@@ -19,10 +19,10 @@ Answer: TypeAlias = WaitUntilAnswer | ExecuteAnswer | RpcAnswer
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The worker has no room at the moment: not an attempt. `failure` is for a caller that cannot wait."""
+    """The worker has no room at the moment, and has not begun with the call: not an attempt."""
 
     retry_after_s: float
-    failure: CallFailure
+    details: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Spoiled:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """The call was given up by the server itself: it is closing, or has a defect. Nothing is known of the call."""
+    """The server is closing. `was_sent` says whether the worker may have begun with the call."""
 
-    reason: BaseException
+    was_sent: bool
 
 
 Reply: TypeAlias = Answer | ReviseAnswer | Busy | Spoiled | Abandoned | CallFailure
@@ -56,7 +56,7 @@ def reply_of(answer_type: type[Answer], url: str, status: int, body: Json, retry
         return _parsed(ReviseAnswer, status, body)
     failure = _worker_failure(url, status, body)
     if status in (429, 503) and retry_after_s is not None:
-        return Busy(retry_after_s, failure)
+        return Busy(retry_after_s, failure.details)
     return failure
 
 
@@ -91,6 +91,12 @@ def unreachable(details: str) -> CallFailure:
     """Give the failure of a call without connection."""
     kind = FailureKind.UNREACHABLE
     return CallFailure(kind, kind.value, clip_text(details, MAX_DETAILS_BYTES))
+
+
+def defective(what: str) -> CallFailure:
+    """Give the failure of a call that a defect of the server has ended; `what` says how far it got."""
+    kind = FailureKind.INTERNAL
+    return CallFailure(kind, kind.value, f"{what}: the server has a defect; its log says which")
 
 
 def timed_out(timeout_s: float) -> CallFailure:

@@ -181,7 +181,9 @@ class Committer:
             self._wake.clear()
             while self._queue:
                 batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._max_batch))]
-                await self._commit(batch)
+                # What its caller has given up is not to happen any more.
+                if wanted := [pending for pending in batch if not pending.future.cancelled()]:
+                    await self._commit(wanted)
             if self._is_closing:
                 return
 

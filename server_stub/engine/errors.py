@@ -3,6 +3,7 @@
 from server_stub.core.outcomes import CallFailure, FailureKind
 from server_stub.core.ports import ConcurrentStart, RowReadFailed, RowWriteFailed, StoreError, StoreUnavailable
 from server_stub.core.refusals import Refused
+from server_stub.dispatch.dispatcher import RpcNotAnswered, WorkerBusy
 from xdb_sdk.protocol import ErrorBody, ErrorSubType
 
 UNAVAILABLE_RETRY_AFTER_S = 1.0
@@ -82,9 +83,27 @@ def too_busy() -> ServiceError:
     return ServiceError(429, body)
 
 
-def server_stopping() -> ServiceError:
-    """Give the answer to a call that this server can no longer make."""
-    return _unavailable("the server is stopping; nothing was changed, but the worker may have been called")
+def of_unanswered_rpc(error: RpcNotAnswered) -> ServiceError:
+    """Give the answer to an RPC that has none. Only if its method cannot have run, it says when to come back."""
+    status, sub_type = 503, ErrorSubType.UNAVAILABLE
+    if isinstance(error, WorkerBusy):
+        status, sub_type = 429, ErrorSubType.TOO_MANY_REQUESTS
+    effect = "nothing was changed, but the method may have run" if error.may_have_run else "the method has not run"
+    retry_after_s = None if error.may_have_run else UNAVAILABLE_RETRY_AFTER_S
+    body = ErrorBody(error_sub_type=sub_type, details=f"{error}; {effect}", retry_after_s=retry_after_s)
+    return ServiceError(status, body)
+
+
+def rpc_not_committed(effect: str) -> ServiceError:
+    """Give the answer to an RPC whose method has run and whose changes could not be committed.
+
+    It says not when to come back, so that no client repeats it by itself (semantics 5.5).
+
+    Args:
+        effect: What became of the changes.
+    """
+    details = f"the database is unavailable or busy; the method of the RPC has run, {effect}"
+    return ServiceError(503, ErrorBody(error_sub_type=ErrorSubType.UNAVAILABLE, details=details))
 
 
 def _unavailable(details: str) -> ServiceError:

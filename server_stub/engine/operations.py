@@ -19,13 +19,21 @@ from server_stub.core.client_events import (
 from server_stub.core.events import Event
 from server_stub.core.model import ProcessExecution, ProcessKey
 from server_stub.core.outcomes import CallFailure, RpcAnswered, Verdict
-from server_stub.core.ports import MappingRefused, Store, StoreError
+from server_stub.core.ports import MappingRefused, Store, StoreError, StoreUnavailable
 from server_stub.core.reads import loaded_data, plan_reads
 from server_stub.core.refusals import InvalidAnswer, Refused, process_not_found
-from server_stub.dispatch.dispatcher import Dispatcher, DispatcherClosed
+from server_stub.dispatch.dispatcher import Dispatcher, RpcNotAnswered
 from server_stub.dispatch.jobs import RpcInvocation
 from server_stub.engine.committer import Committer, CommitterFull
-from server_stub.engine.errors import of_call_failure, of_refused, of_store_error, refusal, server_stopping, too_busy
+from server_stub.engine.errors import (
+    of_call_failure,
+    of_refused,
+    of_store_error,
+    of_unanswered_rpc,
+    refusal,
+    rpc_not_committed,
+    too_busy,
+)
 from server_stub.engine.views import describe_answer, process_summary, state_answer, wait_answer
 from server_stub.engine.waiters import Subscription, Waiters
 from xdb_sdk.protocol import (
@@ -60,6 +68,9 @@ from xdb_sdk.protocol import (
 )
 
 ResultT = TypeVar("ResultT")
+
+_LEAST_COMMIT_S = 2.0
+"""How long the answer of an RPC may take to be committed, however late it came; less than clients wait beyond it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +184,7 @@ class Operations:
             read=request.read,
             needs_queue_sizes=request.needs_queue_sizes,
         )
+        ends_at_s = asyncio.get_running_loop().time() + invocation.timeout_ms / 1_000
 
         async def commit(answered: RpcAnswered) -> Verdict:
             if request.read_only:
@@ -182,9 +194,12 @@ class Operations:
                     process.process_execution_id,
                 )
             event = RpcReturned(process.process_execution_id, answered.answer, answered.read_set)
-            return await self._commit(event)
+            return await self._commit_rpc(event, ends_at_s)
 
-        outcome = await self._answered(self._dispatcher.rpc(invocation, commit))
+        try:
+            outcome = await self._answered(self._dispatcher.rpc(invocation, commit))
+        except RpcNotAnswered as error:
+            raise of_unanswered_rpc(error) from error
         if isinstance(outcome, CallFailure):
             raise of_call_failure(outcome, process.process_execution_id)
         return RpcServiceAnswer(process_execution_id=process.process_execution_id, output=outcome.answer.output)
@@ -237,6 +252,17 @@ class Operations:
             raise of_refused(process_not_found(request))
         return process
 
+    async def _commit_rpc(self, event: RpcReturned, ends_at_s: float) -> Verdict:
+        """Commit the answer of an RPC: its method has run, so the database is waited for while there is time."""
+        least_s = asyncio.get_running_loop().time() + _LEAST_COMMIT_S
+        try:
+            async with asyncio.timeout_at(max(ends_at_s, least_s)):
+                return await self._committer.submit(event, is_patient=True)
+        except StoreUnavailable as error:
+            raise rpc_not_committed("and its changes were not kept") from error
+        except TimeoutError as error:
+            raise rpc_not_committed("and whether its changes were kept is not known") from error
+
     async def _commit(self, event: Event[ResultT]) -> ResultT:
         return await self._answered(self._committer.submit(event))
 
@@ -251,8 +277,6 @@ class Operations:
             raise of_store_error(error) from error
         except CommitterFull as error:
             raise too_busy() from error
-        except DispatcherClosed as error:
-            raise server_stopping() from error
 
 
 def _worker_url(url: str) -> str:

@@ -278,6 +278,16 @@ async def test_worker_url_may_end_in_a_slash_and_have_a_prefix_and_a_query(suffi
     assert worker.requests[0].path == path
 
 
+@pytest.mark.parametrize("url", [f"http://{'a' * 70}.example", "http://a..b", "http://."], ids=["long", "empty", "dot"])
+async def test_host_that_cannot_be_looked_up_is_an_unreachable_worker(url: str) -> None:
+    async with dispatching() as (dispatcher, sink):
+        dispatcher.dispatch([make_call(1, worker_url=url)])
+        [outcome] = await sink.wait_for(1)
+
+    assert isinstance(outcome, CallFailure)
+    assert outcome.kind is FailureKind.UNREACHABLE
+
+
 async def test_worker_is_reached_over_ipv6() -> None:
     try:
         async with raw_worker(RawRequest.answer_all, host="::1") as worker, dispatching() as (dispatcher, sink):

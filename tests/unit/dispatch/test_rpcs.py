@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from server_stub.core.outcomes import CallFailure, FailureKind, RpcAnswered, RpcOutcome, Verdict
-from server_stub.dispatch.dispatcher import DispatcherClosed
+from server_stub.core.ports import StoreUnavailable
+from server_stub.dispatch.dispatcher import AttributesUnavailable, DispatcherClosed, WorkerBusy
 from server_stub.dispatch.jobs import RpcInvocation
 from server_stub.dispatch.options import DispatchOptions
 from tests.support.dispatching import (
@@ -121,15 +122,86 @@ async def test_handler_that_fails_is_not_called_again(status: int) -> None:
     assert len(world.worker.calls) == 1
 
 
-async def test_busy_worker_is_told_to_the_caller_at_once() -> None:
+async def test_rpc_is_made_as_soon_as_a_busy_worker_has_room() -> None:
     async def handler(body: Json) -> Json:
-        return Answer(429, {"errorType": "Busy", "detail": "full"}, retry_after_s=1)
+        if asyncio.get_running_loop().time() < 3:
+            return Answer(429, {"detail": "full"}, retry_after_s=1)
+        return CHANGE
 
     async with dispatching(handler) as world:
         outcome = await call(world, Commits())
 
-    assert outcome == CallFailure(FailureKind.WORKER_ERROR, "Busy", "full", 429)
-    assert asyncio.get_running_loop().time() == 0
+    assert isinstance(outcome, RpcAnswered)
+    assert asyncio.get_running_loop().time() == pytest.approx(3)
+
+
+async def test_worker_that_stays_busy_is_told_to_the_caller_at_the_timeout() -> None:
+    async def handler(body: Json) -> Json:
+        return Answer(429, {"detail": "40 calls are running"}, retry_after_s=1)
+
+    async with dispatching(handler) as world:
+        with pytest.raises(WorkerBusy, match=r"no room .* 10 s .*40 calls are running") as refused:
+            await call(world, Commits())
+
+    assert not refused.value.may_have_run
+    assert asyncio.get_running_loop().time() == 10
+    assert 4 < len(world.worker.calls) < 12
+
+
+async def test_rpc_that_has_run_and_meets_a_busy_worker_tells_that_it_has_run() -> None:
+    async def handler(body: Json) -> Json:
+        return CHANGE if len(world.worker.calls) == 1 else Answer(429, None, retry_after_s=1)
+
+    async with dispatching(handler) as world:
+        world.store.rows["user"] = {"age": 7}
+        with pytest.raises(WorkerBusy) as refused:
+            await call(world, Commits(Verdict.READ_SET_CHANGED), read=LOCK_AGE)
+
+    assert refused.value.may_have_run
+
+
+async def test_worker_that_state_calls_keep_full_has_room_for_rpcs() -> None:
+    running = 0
+
+    async def handler(body: Json) -> Json:
+        nonlocal running
+        if running == 10:
+            return Answer(429, {"detail": "full"}, retry_after_s=1)
+        running += 1
+        await asyncio.sleep(0 if "rpcName" in body else 6)
+        running -= 1
+        return CHANGE if "rpcName" in body else DONE
+
+    waits_s = []
+    async with dispatching(handler) as world:
+        world.dispatcher.dispatch(make_call(number) for number in range(200))
+        for _ in range(40):
+            await asyncio.sleep(1)
+            asked_s = asyncio.get_running_loop().time()
+            assert isinstance(await call(world, Commits()), RpcAnswered)
+            waits_s.append(asyncio.get_running_loop().time() - asked_s)
+
+    assert max(waits_s) <= 6
+    assert sum(wait_s > 0.1 for wait_s in waits_s) <= 2
+
+
+async def test_attributes_that_cannot_be_read_are_no_timeout_of_the_worker() -> None:
+    async with dispatching(change) as world:
+        world.store.errors = [StoreUnavailable("busy")] * 50
+        with pytest.raises(AttributesUnavailable, match=r"attributes .* could not be read") as refused:
+            await call(world, Commits(), read=LOCK_AGE)
+
+    assert not refused.value.may_have_run
+    assert world.worker.calls == []
+
+
+async def test_rpc_that_cannot_be_written_is_a_fault_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    async with dispatching(change) as world:
+        outcome = await call(world, Commits(), input=object())
+
+    assert isinstance(outcome, CallFailure)
+    assert outcome.kind is FailureKind.INTERNAL
+    assert [record.message for record in caplog.records] == ["call cannot be written", "call of worker failed"]
 
 
 async def test_rpc_passes_state_calls_that_wait() -> None:
@@ -268,9 +340,10 @@ async def test_closing_tells_the_callers() -> None:
         running = asyncio.create_task(call(world, Commits(), timeout_ms=60_000))
         await asyncio.sleep(1)
         await world.dispatcher.close(grace_s=2)
-        with pytest.raises(DispatcherClosed):
+        with pytest.raises(DispatcherClosed) as cut_off:
             await running
-        with pytest.raises(DispatcherClosed):
+        with pytest.raises(DispatcherClosed) as refused:
             await call(world, Commits())
 
+    assert (cut_off.value.may_have_run, refused.value.may_have_run) == (True, False)
     assert asyncio.get_running_loop().time() == 3
