@@ -100,6 +100,10 @@ def check_command(line: str) -> None:
     match Path(words[0]).name, words[1:]:
         case "make", [target]:
             assert re.search(rf"^{target}:.*##", (ROOT / "Makefile").read_text(), re.MULTILINE), line
+        case "python", ["-m", "pip", "install", *options, "/path/to/xdb"]:
+            assert " ".join(options) in (ROOT / "Makefile").read_text(), line
+        case "python", [file]:
+            assert len([*(ROOT / "examples").rglob(file)]) == 1, line
         case "python", ["-m", module, *_]:
             assert importlib.util.find_spec(module), line
         case "uvicorn", [_, "--port", port]:
