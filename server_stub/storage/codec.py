@@ -49,11 +49,11 @@ PROCESS_FIXED: Final = (
     "mapped_tables",
     "shard_id",
     "is_current",
+    "status",
 )
-"""Columns that are written when an execution starts; `is_current` is cleared by its own statement."""
+"""Columns that are written when an execution starts; the last two have indexes, and statements of their own."""
 PROCESS_CHANGING: Final = (
     "worker_url",
-    "status",
     "timeout_at_ms",
     "closed_at_ms",
     "reason",
@@ -157,6 +157,7 @@ def process_fixed(process: ProcessExecution) -> tuple[Any, ...]:
         _dump_many(_TABLES, process.tables),
         process.shard_id,
         1 if process.is_current else None,
+        process.status.value,
     )
 
 
@@ -164,7 +165,6 @@ def process_changing(process: ProcessExecution) -> tuple[Any, ...]:
     """Give the values of `PROCESS_CHANGING`."""
     return (
         process.worker_url,
-        process.status.value,
         process.timeout_at_ms,
         process.closed_at_ms,
         process.reason,
@@ -195,8 +195,8 @@ def process_of(row: Row) -> ProcessExecution:
         mapped_tables,
         shard_id,
         is_current,
-        worker_url,
         status,
+        worker_url,
         timeout_at_ms,
         closed_at_ms,
         reason,

@@ -83,7 +83,19 @@ PROCESS_EXECUTION: Final = Table(
     Column("version", BigInteger, nullable=False),
     # Nulls are distinct in a unique index: any number of former executions, one current one.
     Index("xdb_sys_process_execution_current", "namespace", "process_id", "is_current", unique=True),
-    Index("xdb_sys_process_execution_listing", "namespace", "started_at_ms", "process_execution_id"),
+    # Lists are merged from one walk for each status: each index serves them in order with and without that filter.
+    Index("xdb_sys_process_execution_by_status", "namespace", "status", "started_at_ms", "process_execution_id"),
+    Index(
+        "xdb_sys_process_execution_by_type",
+        "namespace",
+        "process_type",
+        "status",
+        "started_at_ms",
+        "process_execution_id",
+        # The keys of InnoDB have 3072 bytes; ids that the server makes are shorter.
+        mysql_length={"process_execution_id": 64},
+        mariadb_length={"process_execution_id": 64},
+    ),
 )
 
 STATE_EXECUTION: Final = Table(

@@ -5,13 +5,15 @@ a side file, which the operating system releases however the server ends. The ap
 """
 
 import asyncio
+import heapq
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from server_stub.core.changes import Changes
 from server_stub.core.model import (
@@ -36,6 +38,7 @@ from server_stub.core.ports import (
 )
 from server_stub.storage import sqlite_statements as sql
 from server_stub.storage.codec import (
+    PROCESS_COLUMNS,
     STATE_COLUMNS,
     Row,
     UnreadableRow,
@@ -59,13 +62,14 @@ from server_stub.storage.sqlite_connection import (
 from server_stub.storage.sqlite_errors import database_error
 from server_stub.storage.sqlite_transaction import do_work, read_local_attributes
 from server_stub.storage.sqlite_user_tables import UserTable, UserTables, canonical_mapping
-from xdb_sdk.protocol import ListRequest, TableMapping
+from xdb_sdk.protocol import ListRequest, ProcessStatus, TableMapping
 
 logger = logging.getLogger(__name__)
 
 __all__ = ["MEMORY", "DatabaseInUse", "SqliteOptions", "SqliteStore", "Synchronous", "check_schema", "database_path"]
 
 _T = TypeVar("_T")
+_LIST_ORDER: Final = itemgetter(*map(PROCESS_COLUMNS.index, ("started_at_ms", "process_execution_id")))
 
 
 class _Lane:
@@ -262,13 +266,13 @@ class SqliteStore:
 
     async def list_processes(self, request: ListRequest, after: tuple[int, str] | None) -> list[ProcessExecution]:
         """Give a page and one more; see `Store.list_processes`. An unreadable row is skipped, and logged once."""
-        conditions, values = _list_conditions(request, after)
-        statement = sql.LIST_PROCESSES if request.process_id is None else sql.LIST_PROCESSES_OF_ID
-        statement = statement.format(conditions=" AND ".join(conditions))
+        statement, values = sql.list_statement(request, after)
+        statuses = dict.fromkeys(request.statuses or ProcessStatus)
 
         def find(lane: _Lane) -> list[ProcessExecution]:
-            processes = (self._readable(process_of, row) for row in lane.connection.execute(statement, values))
-            return _first(request.page_size + 1, processes)
+            by_status = [lane.connection.execute(statement, (*values, status.value)) for status in statuses]
+            rows = heapq.merge(*by_status, key=_LIST_ORDER, reverse=True)
+            return _first(request.page_size + 1, (self._readable(process_of, row) for row in rows))
 
         return await self._run(self._lister, "BEGIN", find)
 
@@ -311,28 +315,3 @@ def _first(limit: int, items: Iterator[_T | None]) -> list[_T]:
         if len(found) == limit:
             break
     return found
-
-
-def _list_conditions(request: ListRequest, after: tuple[int, str] | None) -> tuple[list[str], list[str | int]]:
-    """Give the conditions of `LIST_PROCESSES` for the filters that are set, and the values they bind."""
-    filters: list[tuple[str, Sequence[str | int | None]]] = [
-        ("p.namespace = ?", [request.namespace]),
-        ("p.process_id = ?", [request.process_id]),
-        ("p.process_type = ?", [request.process_type]),
-        ("p.started_at_ms >= ?", [request.started_from_ms]),
-        ("p.started_at_ms < ?", [request.started_before_ms]),
-        ("p.closed_at_ms >= ?", [request.closed_from_ms]),
-        ("p.closed_at_ms < ?", [request.closed_before_ms]),
-        ("(p.started_at_ms, p.process_execution_id) < (?, ?)", after or [None]),
-    ]
-    if request.statuses:
-        marks = ", ".join("?" * len(request.statuses))
-        filters.append((f"p.status IN ({marks})", [status.value for status in request.statuses]))
-    conditions: list[str] = []
-    values: list[str | int] = []
-    for condition, bound in filters:
-        present = [value for value in bound if value is not None]
-        if present:
-            conditions.append(condition)
-            values += present
-    return conditions, values

@@ -14,6 +14,7 @@ from server_stub.storage.codec import (
     STATE_CHANGING,
     STATE_COLUMNS,
 )
+from xdb_sdk.protocol import ListRequest
 
 # ruff: noqa: S608  # the texts are put together from constants; values are bound
 
@@ -90,6 +91,9 @@ WRITE_LOCAL_ATTRIBUTE: Final = """
 
 # Primary key; touches the index of current executions, which CHANGE_PROCESS does not.
 RETIRE_PROCESS: Final = "UPDATE xdb_sys_process_execution SET is_current = NULL WHERE process_execution_id = ?"
+
+# Primary key; touches the two indexes of lists, which CHANGE_PROCESS does not.
+END_PROCESS: Final = "UPDATE xdb_sys_process_execution SET status = ? WHERE process_execution_id = ?"
 
 # Primary key; changes no indexed column.
 CHANGE_PROCESS: Final = f"""
@@ -188,11 +192,33 @@ COUNT_MESSAGES: Final = """
     SELECT q.queue_name, count(*) FROM xdb_sys_internal_queue q
     WHERE q.process_execution_id = ? AND q.claimed = 0 GROUP BY q.queue_name"""
 
-# Index xdb_sys_process_execution_listing, which gives the order; filters on other columns are tried row by row.
-LIST_PROCESSES: Final = f"""
-    {_PROCESS} WHERE {{conditions}} ORDER BY p.started_at_ms DESC, p.process_execution_id DESC"""
 
-# Unique index xdb_sys_process_execution_current, then a sort: one process id has few executions. The plus signs keep
-# the index of the order out, which would walk through everybody's.
-LIST_PROCESSES_OF_ID: Final = f"""
-    {_PROCESS} WHERE {{conditions}} ORDER BY +p.started_at_ms DESC, +p.process_execution_id DESC"""
+def list_statement(request: ListRequest, after: tuple[int, str] | None) -> tuple[str, list[str | int]]:
+    """Give the statement that lists executions of one status, and the values of its marks but the last, the status.
+
+    Index xdb_sys_process_execution_by_status, or with a type xdb_sys_process_execution_by_type, gives the order, so
+    that a page costs the same in any history; filters by the instant of the close are tried row by row. The
+    executions of one process id are few: unique index xdb_sys_process_execution_current, then a sort. There, plus
+    signs keep out the indexes that would walk through everybody's.
+    """
+    plus = "" if request.process_id is None else "+"
+    filters: list[tuple[str, Sequence[str | int | None]]] = [
+        ("p.namespace = ?", [request.namespace]),
+        ("p.process_id = ?", [request.process_id]),
+        (f"{plus}p.process_type = ?", [request.process_type]),
+        ("p.started_at_ms >= ?", [request.started_from_ms]),
+        ("p.started_at_ms < ?", [request.started_before_ms]),
+        ("p.closed_at_ms >= ?", [request.closed_from_ms]),
+        ("p.closed_at_ms < ?", [request.closed_before_ms]),
+        ("(p.started_at_ms, p.process_execution_id) < (?, ?)", after or [None]),
+    ]
+    conditions: list[str] = []
+    values: list[str | int] = []
+    for condition, bound in filters:
+        present = [value for value in bound if value is not None]
+        if present:
+            conditions.append(condition)
+            values += present
+    conditions.append(f"{plus}p.status = ?")
+    order = f"{plus}p.started_at_ms DESC, {plus}p.process_execution_id DESC"
+    return f"{_PROCESS} WHERE {' AND '.join(conditions)} ORDER BY {order}", values
