@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
+from xdb_sdk._attributes import AttributeValues, decode_attributes, encode_attributes
 from xdb_sdk._definition import ProcessDefinition
 from xdb_sdk._errors import InvalidArgumentError, NotRegisteredError
 from xdb_sdk._names import check_name, check_optional_name
@@ -14,24 +14,9 @@ from xdb_sdk._registry import Registry
 from xdb_sdk._schema import DataAttribute, key_list, key_name
 from xdb_sdk.client._exchange import Plan
 from xdb_sdk.client._operations import Operations, ProcessRef, QueueMessage
-from xdb_sdk.protocol import (
-    ColumnValue,
-    Json,
-    LoadedData,
-    Message,
-    TableMapping,
-    TableWrite,
-)
+from xdb_sdk.protocol import Message, TableMapping, TableWrite
 
 ProcessClass = type[ObjectProcess]
-
-
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """Encoded attributes: of the mapped row by column, and process-local by name."""
-
-    columns: Mapping[str, ColumnValue]
-    local: Mapping[str, Json]
 
 
 class TypedOperations:
@@ -60,7 +45,7 @@ class TypedOperations:
         definition = self._registry.process_of(process_class)
         _check_object(definition, has_object)
         options = options or ProcessStartOptions()
-        values = _encode_attributes(definition, options.initial_upsert_data_attributes)
+        values = encode_attributes(definition, options.initial_upsert_data_attributes)
         request = self._operations.start_request(
             process_id,
             definition.process_type,
@@ -105,14 +90,14 @@ class TypedOperations:
         if read.is_empty:
             return {}
         loaded = yield from self._operations.get_attributes(ref, read)
-        return _decode_attributes(definition, loaded)
+        return decode_attributes(definition, loaded)
 
     def set_attributes(
         self, ref: ProcessRef, process_class: ProcessClass, values: Mapping[str | DataAttribute[Any], Any]
     ) -> Plan[None]:
         """Write attributes that the class declares."""
         definition = self._registry.process_of(process_class)
-        encoded = _encode_attributes(definition, values)
+        encoded = encode_attributes(definition, values)
         if not encoded.columns and not encoded.local:
             raise InvalidArgumentError("set_data_attributes writes nothing; give at least one value")
         tables = []
@@ -168,7 +153,7 @@ def _starting_state(definition: ProcessDefinition, input: Any, options: ProcessS
 
 
 def _mapped_object(
-    definition: ProcessDefinition, object_id: Any, values: _Values, options: ProcessStartOptions
+    definition: ProcessDefinition, object_id: Any, values: AttributeValues, options: ProcessStartOptions
 ) -> dict[str, Any]:
     """The fields of a start request that tell of the mapped row; none without a table."""
     table = definition.table
@@ -195,37 +180,3 @@ def _encode_message(definition: ProcessDefinition, message: QueueMessage) -> Mes
         message_id=check_optional_name(message.dedup_id, "dedup id"),
         payload=definition.encoder.encode(message.value, definition.queue(name).type_hint, where),
     )
-
-
-def _encode_attributes(definition: ProcessDefinition, values: Mapping[Any, Any]) -> _Values:
-    columns: dict[str, ColumnValue] = {}
-    local: dict[str, Json] = {}
-    for key, value in values.items():
-        name = check_name(key_name(key), "data attribute name")
-        attribute = definition.attribute(name)
-        where = _where(definition, name)
-        if attribute.column is None:
-            local[name] = definition.encoder.encode(value, attribute.type_hint, where)
-        elif definition.table and attribute.column == definition.table.primary_key:
-            raise InvalidArgumentError(f"{where} is the primary key of its table, which cannot be written")
-        else:
-            columns[attribute.column] = definition.encoder.encode_column(value, attribute.type_hint, where)
-    return _Values(columns, local)
-
-
-def _decode_attributes(definition: ProcessDefinition, loaded: LoadedData) -> dict[str, Any]:
-    columns = {column: value for table in loaded.tables for column, value in table.columns.items()}
-    values = {
-        attribute.name: definition.encoder.decode_column(
-            columns[attribute.column], attribute.type_hint, _where(definition, attribute.name)
-        )
-        for attribute in definition.attributes.values()
-        if attribute.column in columns
-    }
-    for name, data in loaded.local_attributes.items():
-        values[name] = definition.encoder.decode(data, definition.attribute(name).type_hint, _where(definition, name))
-    return values
-
-
-def _where(definition: ProcessDefinition, attribute_name: str) -> str:
-    return f"data attribute {attribute_name!r} of {definition.process_type}"
