@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -235,6 +236,7 @@ class Dispatcher:
 
     def _revise(self, job: Job, reply: ReviseAnswer) -> CallFailure | None:
         """Prepare another round with other data; say what is wrong with that."""
+        job.take_back()
         job.revisions += 1
         if job.revisions > self._options.max_revise_rounds:
             details = f"the worker asked for other data {job.revisions} times within one attempt"
@@ -248,6 +250,8 @@ class Dispatcher:
     def _submit(self, job: StateJob, outcome: StateOutcome) -> None:
         job.is_submitted = True
         if isinstance(outcome, CallFailure):
+            if job.call.first_attempt_at_ms is None:
+                outcome = replace(outcome, first_attempt_at_ms=job.first_attempt_at_ms)
             key = job.call.key
             facts = {"state_execution_id": key.state.state_execution_id, "api": key.api, "attempt": key.attempt}
             self._note_failure(outcome, job, facts)

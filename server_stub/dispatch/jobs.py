@@ -143,6 +143,10 @@ class Job(ABC):
         self.loaded = _NOTHING_LOADED
         self.read_set = None
 
+    def take_back(self) -> None:
+        """Note that the worker has not begun with what it was sent."""
+        self.is_sent = False
+
     def give(self, reads: CallReads) -> None:
         """Take what was read."""
         self.loaded = loaded_data(self.plan, reads)
@@ -162,11 +166,13 @@ class Job(ABC):
 class StateJob(Job):
     """A call of a state's wait_until or execute."""
 
-    __slots__ = ("answer_type", "call", "is_submitted", "operation", "path")
+    __slots__ = ("answer_type", "call", "first_attempt_at_ms", "is_submitted", "operation", "path")
 
     def __init__(self, call: Call, reply_to: Callable[[Job, Reply], None]) -> None:
         super().__init__(reply_to)
         self.call = call
+        self.first_attempt_at_ms = call.first_attempt_at_ms
+        """When the first attempt was sent: what came before, like a wait for a lock, uses up no time of the policy."""
         self.is_submitted = False
         """Whether the engine has been told the outcome and has not given its verdict."""
         if call.key.api is StateApi.WAIT_UNTIL:
@@ -202,12 +208,19 @@ class StateJob(Job):
         state = self.call.key.state
         return f"{state.process_execution_id}/{state.state_execution_id}/{self.call.key.api.value}"
 
+    def take_back(self) -> None:
+        super().take_back()
+        self.first_attempt_at_ms = self.call.first_attempt_at_ms
+
     def headers(self, now_ms: int) -> dict[str, str]:
         return super().headers(now_ms) | {IDEMPOTENCY_KEY_HEADER: self.idempotency_key}
 
     def write(self, now_ms: int, cap: timedelta) -> None:
         call = self.call
-        timeout_ms = self._timeout_ms(now_ms, cap)
+        if self.first_attempt_at_ms is None:
+            self.first_attempt_at_ms = now_ms
+        first_attempt_at_ms = self.first_attempt_at_ms
+        timeout_ms = self._timeout_ms(first_attempt_at_ms, now_ms, cap)
         context = CallContext(
             protocol_version=PROTOCOL_VERSION,
             namespace=call.namespace,
@@ -218,7 +231,7 @@ class StateJob(Job):
             process_started_at_ms=call.process_started_at_ms,
             state_execution_id=call.key.state.state_execution_id,
             attempt=call.key.attempt,
-            first_attempt_at_ms=self._first_attempt_at_ms(now_ms),
+            first_attempt_at_ms=first_attempt_at_ms,
             recover_from=call.recover_from,
             idempotency_key=self.idempotency_key,
             timeout_ms=timeout_ms,
@@ -246,11 +259,7 @@ class StateJob(Job):
         self.body = body.to_json()
         self.timeout_s = timeout_ms / 1_000
 
-    def _first_attempt_at_ms(self, now_ms: int) -> int:
-        first_attempt_at_ms = self.call.first_attempt_at_ms
-        return now_ms if first_attempt_at_ms is None else first_attempt_at_ms
-
-    def _timeout_ms(self, now_ms: int, cap: timedelta) -> int:
+    def _timeout_ms(self, first_attempt_at_ms: int, now_ms: int, cap: timedelta) -> int:
         options = self.call.options
         if self.call.key.api is StateApi.WAIT_UNTIL:
             policy, api_timeout_ms = options.wait_until_api_retry_policy, options.wait_until_api_timeout_ms
@@ -260,7 +269,7 @@ class StateJob(Job):
             policy,
             api_timeout_ms=api_timeout_ms,
             cap_ms=cap // timedelta(milliseconds=1),
-            first_attempt_at_ms=self._first_attempt_at_ms(now_ms),
+            first_attempt_at_ms=first_attempt_at_ms,
             now_ms=now_ms,
         )
 

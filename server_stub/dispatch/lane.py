@@ -169,7 +169,10 @@ class Lane:
         except BatchRefused:
             interval_s = self._around.options.batch_probe_interval.total_seconds()
             self._single_until_s = asyncio.get_running_loop().time() + interval_s
-            self._send_singly([job for job in jobs if job in self._in_flight and self._write(job)])
+            unsent = [job for job in jobs if job in self._in_flight]
+            for job in unsent:
+                job.take_back()
+            self._send_singly([job for job in unsent if self._write(job)])
 
     def _send_singly(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -196,6 +199,7 @@ class Lane:
         self._release(job)
         if isinstance(reply, Busy):
             job.busy = reply
+            job.take_back()
             self._hold_back(reply.retry_after_s)
             if job.is_rpc:
                 self._reserve()

@@ -21,6 +21,7 @@ from tests.support.dispatching import (
     respond,
     response_start,
 )
+from tests.support.virtual_time import EPOCH_MS
 from xdb_sdk.protocol import BATCH_CONTENT_TYPE, ExecuteAnswer, Json, RetryPolicyConfig, StateApi, StateOptionsConfig
 
 
@@ -168,6 +169,38 @@ async def test_timeout_is_the_least_of_what_bounds_it(
         await world.sink.wait_for(1)
 
     assert world.worker.calls[0]["context"]["timeoutMs"] == expected_ms
+
+
+LIMITED = StateOptionsConfig(execute_api_retry_policy=RetryPolicyConfig(maximum_attempts_duration_ms=9_000))
+
+
+async def test_time_of_the_policy_begins_when_a_worker_takes_the_first_attempt() -> None:
+    async def handler(body: Json) -> Json:
+        if asyncio.get_running_loop().time() < 20:
+            return Answer(429, None, retry_after_s=1)
+        return Answer(500)
+
+    call = make_call(1, options=LIMITED, first_attempt_at_ms=None)
+    async with dispatching(handler) as world:
+        world.dispatcher.dispatch([call])
+        [outcome] = await world.sink.wait_for(1)
+
+    context = world.worker.calls[-1]["context"]
+    assert isinstance(outcome, CallFailure)
+    assert outcome.first_attempt_at_ms == context["firstAttemptAtMs"] >= EPOCH_MS + 20_000
+    assert context["timeoutMs"] == 9_000
+
+
+async def test_later_attempt_does_not_move_the_beginning_of_the_first() -> None:
+    call = make_call(1, options=LIMITED, attempt=2, first_attempt_at_ms=EPOCH_MS - 2_000)
+
+    async with dispatching(answering(Answer(500))) as world:
+        world.dispatcher.dispatch([call])
+        [outcome] = await world.sink.wait_for(1)
+
+    assert isinstance(outcome, CallFailure)
+    assert outcome.first_attempt_at_ms is None
+    assert world.worker.calls[0]["context"]["firstAttemptAtMs"] == EPOCH_MS - 2_000
 
 
 async def test_answer_after_the_deadline_is_ignored() -> None:

@@ -10,7 +10,7 @@ from server_stub.core.outcomes import CallFailure, FailureKind, StateAnswered, V
 from server_stub.core.ports import RowReadFailed, StoreUnavailable, UnknownUserTable
 from server_stub.dispatch.options import DispatchOptions
 from tests.support.dispatching import DONE, USER_ROW, Answer, dispatching, locking_options, make_call
-from xdb_sdk.protocol import DatabaseErrorInfo, Json, ReadRequest, StateOptionsConfig
+from xdb_sdk.protocol import DatabaseErrorInfo, Json, ReadRequest, RetryPolicyConfig, StateOptionsConfig
 
 COLUMNS = {"name": "Ann", "age": 7}
 
@@ -231,10 +231,15 @@ async def test_waiting_for_a_lock_uses_up_no_timeout() -> None:
         await asyncio.sleep(4)
         return DONE
 
-    options = locking_options("age").model_copy(update={"execute_api_timeout_ms": 5_000})
+    policy = RetryPolicyConfig(maximum_attempts_duration_ms=10_000)
+    options = locking_options("age").model_copy(
+        update={"execute_api_timeout_ms": 5_000, "execute_api_retry_policy": policy}
+    )
     async with dispatching(handler) as world:
         world.store.rows["user"] = COLUMNS
-        world.dispatcher.dispatch(make_call(number, options=options, tables=(USER_ROW,)) for number in range(10))
+        world.dispatcher.dispatch(
+            make_call(number, options=options, tables=(USER_ROW,), first_attempt_at_ms=None) for number in range(10)
+        )
         outcomes = await world.sink.wait_for(10)
 
     assert all(isinstance(outcome, StateAnswered) for outcome in outcomes)
