@@ -94,7 +94,7 @@ class Server:
             ids=ids,
             options=OperationsOptions(max_rpc_timeout_ms=round(settings.max_rpc_timeout.total_seconds() * 1_000)),
         )
-        self.api = ServiceApi(self.operations, self.check_ready, _api_limits(settings), counters=self.counters)
+        self.api = ServiceApi(self.operations, self.check_ready, _api_limits(settings), ids, counters=self.counters)
 
     @classmethod
     async def open(
@@ -114,7 +114,7 @@ class Server:
             store: Instead of the database of the settings; closed by its owner.
             transport: How requests get to workers, instead of HTTP; closed by its owner.
             clock: The time.
-            ids: Makes ids of process executions, increasing ones at best; UUIDs of version 7 by default.
+            ids: Makes ids of process executions, increasing ones at best, and of faults; UUIDs of version 7 by default.
             notify: Whether commits hand on what they make due. Without it the server lives on rescans alone, as it
                 does for what a crash has left behind.
 

@@ -47,6 +47,7 @@ class ServiceApi:
         operations: What the calls are handed to.
         is_ready: Returns if the database can be reached and has the right schema, and raises `StoreError` if not.
         limits: How large requests may be.
+        ids: Makes the ids by which faults of the server are found in its log.
         counters: What /internal/status shows: totals since the start by part of the server and name.
 
     Source: semantics 6.
@@ -57,11 +58,13 @@ class ServiceApi:
         operations: ServiceOperations,
         is_ready: ReadyCheck,
         limits: ApiLimits,
+        ids: Callable[[], str],
         *,
         counters: Counters = dict,
     ) -> None:
         self._limits = limits
-        self._calls = Calls(operations, self._limits)
+        self._ids = ids
+        self._calls = Calls(operations, self._limits, ids)
         self._is_ready = is_ready
         self._counters = counters
         self._hot: dict[str, Endpoint] = {
@@ -76,7 +79,7 @@ class ServiceApi:
                 Route("/openapi.json", partial(_document, SERVICE_DOCUMENT)),
                 Route("/openapi-worker.json", partial(_document, WORKER_DOCUMENT)),
             ],
-            exception_handlers={HTTPException: _http_error, Exception: _unexpected_error},
+            exception_handlers={HTTPException: _http_error, Exception: self._unexpected_error},
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -136,6 +139,11 @@ class ServiceApi:
             return _starlette_response(response_of(unavailable("the database cannot be used")))
         return StarletteResponse(b'{"status":"ready"}', media_type=JSON)
 
+    def _unexpected_error(self, request: Request, error: Exception) -> StarletteResponse:
+        error_id = self._ids()
+        logger.error("request failed", exc_info=error, extra={"error_id": error_id})
+        return _starlette_response(response_of(internal_error(error_id)))
+
     async def _status(self, request: Request) -> StarletteResponse:
         return StarletteResponse(to_json(self._counters()), media_type=JSON)
 
@@ -185,10 +193,6 @@ def _method_not_allowed(method: str, path: str, allowed: str) -> ServiceError:
     return refusal(
         HTTPStatus.METHOD_NOT_ALLOWED, ErrorSubType.METHOD_NOT_ALLOWED, f"{path} takes {allowed}, not {method}"
     )
-
-
-def _unexpected_error(request: Request, error: Exception) -> StarletteResponse:
-    return _starlette_response(response_of(internal_error()))
 
 
 def _starlette_response(response: Response, headers: Mapping[str, str] | None = None) -> StarletteResponse:

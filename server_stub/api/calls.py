@@ -34,10 +34,17 @@ def response_of(error: ServiceError) -> Response:
 
 
 class Calls:
-    """Parse, check and carry out calls, and log one line for each."""
+    """Parse, check and carry out calls, and log one line for each.
 
-    def __init__(self, operations: ServiceOperations, limits: ApiLimits) -> None:
+    Args:
+        operations: What the calls are handed to.
+        limits: How large they may be.
+        ids: Makes the ids by which faults of the server are found in its log.
+    """
+
+    def __init__(self, operations: ServiceOperations, limits: ApiLimits, ids: Callable[[], str]) -> None:
         self._limits = limits
+        self._ids = ids
         self._methods: dict[str, Callable[[Any], Awaitable[WireModel]]] = {
             operation.name: getattr(operations, operation.method) for operation in OPERATIONS.values()
         }
@@ -77,8 +84,9 @@ class Calls:
         except ServiceError:
             raise
         except Exception as error:
-            logger.exception("operation failed", extra={"operation": operation.name})
-            raise internal_error() from error
+            error_id = self._ids()
+            logger.exception("operation failed", extra={"operation": operation.name, "error_id": error_id})
+            raise internal_error(error_id) from error
         return Response(200, answer.to_json())
 
     def _check(self, request: WireModel, text: bytes) -> None:

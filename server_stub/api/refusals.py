@@ -46,9 +46,10 @@ def unavailable(details: str) -> ServiceError:
     return ServiceError(HTTPStatus.SERVICE_UNAVAILABLE, body)
 
 
-def internal_error() -> ServiceError:
-    """Tell of a fault of the server; the cause is in its log and nowhere else: 500."""
-    return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, ErrorSubType.INTERNAL, "the server has failed; its log says why")
+def internal_error(error_id: str) -> ServiceError:
+    """Tell of a fault of the server; the cause is in its log, under the id, and nowhere else: 500."""
+    details = f"the server has failed; its log says why, with error_id={error_id}"
+    return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, ErrorSubType.INTERNAL, details)
 
 
 def invalid_fields(error: ValidationError, *, skip: int = 0) -> ServiceError:

@@ -1,7 +1,8 @@
 """The API over operations that keep no state, and a client that speaks to it without sockets."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from itertools import count
 
 import httpx
 import pytest
@@ -45,7 +46,13 @@ def readiness() -> Readiness:
 
 @pytest.fixture
 def api(operations: FakeOperations, readiness: Readiness) -> ServiceApi:
-    return ServiceApi(operations, readiness, SMALL_LIMITS)
+    return ServiceApi(operations, readiness, SMALL_LIMITS, ids=error_ids())
+
+
+def error_ids() -> Callable[[], str]:
+    """Give a source of ids: fault-1, fault-2 and so on."""
+    numbers = count(1)
+    return lambda: f"fault-{next(numbers)}"
 
 
 @pytest.fixture

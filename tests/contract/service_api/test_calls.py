@@ -7,8 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+from server_stub.api.app import ServiceApi
 from server_stub.engine.errors import ServiceError
-from tests.contract.service_api.conftest import SMALL_LIMITS
+from tests.contract.service_api.conftest import SMALL_LIMITS, Readiness, error_ids
 from tests.contract.service_api.fake_operations import EXECUTION_ID, UNKNOWN_PROCESS, FakeOperations
 from tests.contract.service_api.requests import OF_A_PROCESS, REQUESTS, path_of
 from xdb_sdk.protocol import ErrorBody, ErrorSubType, RpcRequest, StartRequest
@@ -283,15 +284,35 @@ async def test_retry_after_is_a_header_in_whole_seconds(client: httpx.AsyncClien
     assert response.headers["retry-after"] == "2"
 
 
-async def test_fault_of_the_server_is_logged_and_not_told(
+async def test_fault_of_the_server_is_logged_under_an_id_and_not_told(
     client: httpx.AsyncClient, operations: FakeOperations, caplog: pytest.LogCaptureFixture
 ) -> None:
     operations.failures["p-1"] = RuntimeError("near SELECT: syntax error")
 
-    response = await client.post(path_of("describe"), json=REQUESTS["describe"])
+    responses = [await client.post(path_of("describe"), json=REQUESTS["describe"]) for _ in range(2)]
 
-    assert "SELECT" not in error_of(response, 500, ErrorSubType.INTERNAL).details
+    for record, response, error_id in zip(caplog.records, responses, ("fault-1", "fault-2"), strict=True):
+        details = error_of(response, 500, ErrorSubType.INTERNAL).details
+        assert "SELECT" not in details
+        assert details.endswith(f"error_id={error_id}")
+        assert vars(record)["error_id"] == error_id
     assert "near SELECT: syntax error" in caplog.text
+
+
+async def test_fault_behind_another_path_is_logged_under_an_id_too(
+    operations: FakeOperations, readiness: Readiness, caplog: pytest.LogCaptureFixture
+) -> None:
+    def count() -> dict[str, dict[str, int]]:
+        raise RuntimeError("no counters")
+
+    api = ServiceApi(operations, readiness, SMALL_LIMITS, error_ids(), counters=count)
+    transport = httpx.ASGITransport(api, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://xdb") as client:
+        response = await client.get("/internal/status")
+
+    assert error_of(response, 500, ErrorSubType.INTERNAL).details.endswith("error_id=fault-1")
+    [record] = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert vars(record)["error_id"] == "fault-1"
 
 
 async def test_each_request_is_one_log_line_without_payload(

@@ -5,7 +5,7 @@ import pytest
 
 from server_stub.api.app import ServiceApi
 from server_stub.api.openapi import service_document, worker_document
-from tests.contract.service_api.conftest import SMALL_LIMITS, Readiness
+from tests.contract.service_api.conftest import SMALL_LIMITS, Readiness, error_ids
 from tests.contract.service_api.fake_operations import FakeOperations
 from xdb_sdk.protocol import ErrorBody, ErrorSubType
 
@@ -50,7 +50,7 @@ async def test_openapi_documents_are_served(client: httpx.AsyncClient) -> None:
 
 async def test_status_shows_what_the_server_counts(operations: FakeOperations, readiness: Readiness) -> None:
     counted = {"commit": {"transactions": 3}}
-    api = ServiceApi(operations, readiness, SMALL_LIMITS, counters=lambda: counted)
+    api = ServiceApi(operations, readiness, SMALL_LIMITS, error_ids(), counters=lambda: counted)
 
     async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://xdb") as client:
         response = await client.get("/internal/status")
