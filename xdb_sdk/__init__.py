@@ -9,7 +9,7 @@ from xdb_sdk._command import (
     TimerCommandResult,
 )
 from xdb_sdk._communication import Communication
-from xdb_sdk._context import ProcessContext
+from xdb_sdk._context import ProcessContext, StateContext
 from xdb_sdk._decision import StateDecision, StateMovement
 from xdb_sdk._encoding import ObjectEncoder
 from xdb_sdk._errors import (
@@ -167,6 +167,7 @@ __all__ = [
     "ServerSideError",
     "StateApi",
     "StateCompletion",
+    "StateContext",
     "StateDecision",
     "StateDef",
     "StateExecutionInfo",

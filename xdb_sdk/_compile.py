@@ -36,7 +36,7 @@ RESERVED_PREFIX = "_xdb_"
 
 _WAIT_UNTIL_ROLES = frozenset(ParameterRole) - {ParameterRole.COMMAND_RESULTS}
 _EXECUTE_ROLES = frozenset(ParameterRole)
-_RPC_ROLES = frozenset(ParameterRole) - {ParameterRole.COMMAND_RESULTS}
+_RPC_ROLES = _WAIT_UNTIL_ROLES - {ParameterRole.STATE_CONTEXT}
 
 T = TypeVar("T")
 SchemaT = TypeVar("SchemaT", PersistenceSchema, CommunicationSchema, StateSchema)

@@ -3,16 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from xdb_sdk._definition import ProcessDefinition
+from xdb_sdk._errors import DecodeError
 from xdb_sdk._injected import Injected
 from xdb_sdk.protocol import CallContext, DatabaseErrorInfo, RecoverFrom
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessContext(Injected):
-    """What a call is told about itself. Instants are aware, in UTC.
+    """What a call is told about itself. Instants are aware, in UTC. A state is given a StateContext.
 
     Attributes:
         namespace: Where the process id is unique.
@@ -55,14 +56,15 @@ class ProcessContext(Injected):
         """Say whether the result is not wanted any more: the process was closed, or the worker stops. Best effort."""
         return self._is_stopped()
 
-    @staticmethod
+    @classmethod
     def from_wire(
+        cls,
         call: CallContext,
         definition: ProcessDefinition,
         *,
         remaining: Callable[[], timedelta],
         is_stopped: Callable[[], bool],
-    ) -> "ProcessContext":
+    ) -> Self:
         """Decode the wire form.
 
         Args:
@@ -72,9 +74,10 @@ class ProcessContext(Injected):
             is_stopped: Tells whether the call was given up.
 
         Raises:
-            DecodeError: The object id does not fit the declared type of the primary key.
+            DecodeError: The object id does not fit the declared type of the primary key, or a state is called without
+                something that a StateContext has.
         """
-        return ProcessContext(
+        return cls(
             namespace=call.namespace,
             process_id=call.process_id,
             process_execution_id=call.process_execution_id,
@@ -90,6 +93,32 @@ class ProcessContext(Injected):
             _remaining=remaining,
             _is_stopped=is_stopped,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateContext(ProcessContext):
+    """What a call of a state is told about itself: a ProcessContext in which all that is None in an RPC has a value.
+
+    Annotate `ctx` with it in a state, and with ProcessContext in an RPC or in what both use.
+
+    Attributes:
+        state_execution_id: `<state id>-<number>`.
+        attempt: From 1, for this method of this state execution.
+        first_attempt_at: When attempt 1 began.
+        idempotency_key: The same for all attempts of this method of this state execution.
+
+    Source: semantics 2.4.
+    """
+
+    state_execution_id: str
+    attempt: int
+    first_attempt_at: datetime
+    idempotency_key: str
+
+    def __post_init__(self) -> None:
+        for name in ("state_execution_id", "attempt", "first_attempt_at", "idempotency_key"):
+            if getattr(self, name) is None:
+                raise DecodeError("context of the call", name, "is missing, though a state is called")
 
 
 def _object_id(call: CallContext, definition: ProcessDefinition) -> Any:

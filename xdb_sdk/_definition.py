@@ -28,6 +28,7 @@ class ParameterRole(StrEnum):
     """What a parameter of a state or RPC method is given."""
 
     CONTEXT = "CONTEXT"
+    STATE_CONTEXT = "STATE_CONTEXT"
     INPUT = "INPUT"
     COMMAND_RESULTS = "COMMAND_RESULTS"
     PERSISTENCE = "PERSISTENCE"

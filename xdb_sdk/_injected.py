@@ -2,6 +2,6 @@
 
 
 class Injected:
-    """Base of ProcessContext, Persistence, Communication and CommandResults."""
+    """Base of ProcessContext and StateContext, Persistence, Communication and CommandResults."""
 
     __slots__ = ()

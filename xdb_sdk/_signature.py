@@ -10,7 +10,7 @@ from typing_extensions import get_original_bases
 
 from xdb_sdk._command import CommandResults
 from xdb_sdk._communication import Communication
-from xdb_sdk._context import ProcessContext
+from xdb_sdk._context import ProcessContext, StateContext
 from xdb_sdk._definition import MethodDefinition, ParameterRole
 from xdb_sdk._errors import ProcessDefinitionError
 from xdb_sdk._names import type_text
@@ -26,6 +26,7 @@ _ROLE_BY_NAME = {
 }
 _ROLE_BY_TYPE: dict[Any, ParameterRole] = {
     ProcessContext: ParameterRole.CONTEXT,
+    StateContext: ParameterRole.STATE_CONTEXT,
     CommandResults: ParameterRole.COMMAND_RESULTS,
     Persistence: ParameterRole.PERSISTENCE,
     Communication: ParameterRole.COMMUNICATION,
@@ -118,11 +119,15 @@ def _role(function: Callable[..., Any], name: str, where: str, roles: Collection
         )
     role = by_type or by_name
     if role is None and hint is UNKNOWN:
-        names = ", ".join(_NAME_BY_ROLE[r] for r in ParameterRole if r in roles)
+        names = ", ".join(known for r, known in _NAME_BY_ROLE.items() if r in roles)
         raise ProcessDefinitionError(
             f"{where}: parameter {name!r} has no type: annotate it if it is the input, or use one of the names {names}"
         )
     role = role or ParameterRole.INPUT
+    if role is ParameterRole.STATE_CONTEXT and role not in roles:
+        raise ProcessDefinitionError(
+            f"{where}: parameter {name!r} is a StateContext, which only states are given: annotate it ProcessContext"
+        )
     if role not in roles:
         raise ProcessDefinitionError(f"{where} cannot be given {_described(role)}: remove parameter {name!r}")
     return role

@@ -12,6 +12,8 @@ from xdb_sdk import (
     InternalQueue,
     Persistence,
     ProcessContext,
+    RecoverFrom,
+    StateContext,
     StateDecision,
     StateMovement,
     TimerCommandResult,
@@ -56,6 +58,16 @@ async def an_rpc_method_can_be_called_by_its_own_test(
     assert_type(Signup.verify(signup, "email", persistence, communication), str)
     assert_type(signup.input_second(ctx, 3, persistence), bool)
     assert_type(await signup.awaited(communication, 3), str)
+
+
+def a_state_is_always_told_its_attempt(ctx: StateContext) -> None:
+    assert_type(ctx.attempt, int)
+    assert_type(ctx.idempotency_key, str)
+    assert_type(ctx.recover_from, RecoverFrom | None)
+
+
+def an_rpc_has_no_attempt(ctx: ProcessContext) -> None:
+    assert_type(ctx.attempt, int | None)
 
 
 def attributes_have_the_types_of_their_keys(persistence: Persistence) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from xdb_sdk._command import CommandRequest, CommandResults
 from xdb_sdk._communication import Communication, CommunicationEffects
-from xdb_sdk._context import ProcessContext
+from xdb_sdk._context import ProcessContext, StateContext
 from xdb_sdk._decision import decision_to_wire
 from xdb_sdk._definition import MethodDefinition, ParameterRole, ProcessDefinition, RpcDefinition, StateDefinition
 from xdb_sdk._errors import InvalidArgumentError
@@ -41,6 +41,7 @@ class Invocation(ABC, Generic[CallT, AnswerT_co]):
         where: The method, for messages and logs.
     """
 
+    context_type: type[ProcessContext] = StateContext
     read: ReadRequest
     input_where: str
     read_only = False
@@ -80,8 +81,8 @@ class Invocation(ABC, Generic[CallT, AnswerT_co]):
 
     def _argument(self, role: ParameterRole, running: RunningCall) -> Any:
         match role:
-            case ParameterRole.CONTEXT:
-                return ProcessContext.from_wire(
+            case ParameterRole.CONTEXT | ParameterRole.STATE_CONTEXT:
+                return self.context_type.from_wire(
                     self.call.context, self.process, remaining=running.remaining, is_stopped=running.is_stopped
                 )
             case ParameterRole.INPUT:
@@ -177,6 +178,8 @@ class ExecuteInvocation(Invocation[ExecuteCall, ExecuteAnswer]):
 
 class RpcInvocation(Invocation[RpcCall, RpcAnswer]):
     """An RPC method to be called."""
+
+    context_type = ProcessContext
 
     def __init__(self, process: ProcessDefinition, rpc: RpcDefinition, call: RpcCall) -> None:
         super().__init__(process, rpc.method, process.process, call, f"RPC {rpc.name!r} of {process.process_type}")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.sdk.compiling import definition_of
 from tests.unit.sdk.signup import DecoratedSignup
-from xdb_sdk import DecodeError, ObjectProcess, ProcessContext, RecoverFrom, StateApi, process
+from xdb_sdk import DecodeError, ObjectProcess, ProcessContext, RecoverFrom, StateApi, StateContext, process
 from xdb_sdk._definition import ProcessDefinition
 from xdb_sdk.protocol import CallContext, Json
 
@@ -30,10 +30,11 @@ def context(
         attempt=None if is_rpc else 3,
         first_attempt_at_ms=None if is_rpc else 2_500,
         recover_from=RecoverFrom(state_execution_id="Other-1", api=StateApi.EXECUTE, attempts=5),
-        idempotency_key="e-1/VerifyState-2/EXECUTE",
+        idempotency_key=None if is_rpc else "e-1/VerifyState-2/EXECUTE",
         timeout_ms=30_000,
     )
-    return ProcessContext.from_wire(call, definition, remaining=lambda: left, is_stopped=lambda: left < timedelta(0))
+    context_type = ProcessContext if is_rpc else StateContext
+    return context_type.from_wire(call, definition, remaining=lambda: left, is_stopped=lambda: left < timedelta(0))
 
 
 def test_instants_are_aware_and_ids_are_whole() -> None:
@@ -53,6 +54,15 @@ def test_an_rpc_has_no_attempt() -> None:
     ctx = context(definition_of(DecoratedSignup), is_rpc=True)
 
     assert (ctx.state_execution_id, ctx.attempt, ctx.first_attempt_at) == (None, None, None)
+    assert ctx.idempotency_key is None
+
+
+@pytest.mark.parametrize("missing", ["state_execution_id", "attempt", "first_attempt_at", "idempotency_key"])
+def test_a_state_is_always_told_its_attempt(missing: str) -> None:
+    known = vars(context(definition_of(DecoratedSignup)))
+
+    with pytest.raises(DecodeError, match=f"{missing}: is missing, though a state is called"):
+        StateContext(**{**known, missing: None})
 
 
 def test_the_object_id_has_the_type_of_the_primary_key() -> None:

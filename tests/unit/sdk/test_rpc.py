@@ -12,6 +12,7 @@ from xdb_sdk import (
     Persistence,
     PersistenceLoadingPolicy,
     ProcessContext,
+    StateContext,
     data_attribute,
     rpc,
 )
@@ -135,3 +136,14 @@ def test_a_decorator_may_be_kept_and_used_again() -> None:
     definition = definition_of(Sample)
 
     assert {rpc.timeout.total_seconds() for rpc in definition.rpcs.values()} == {1}
+
+
+def test_the_context_of_a_state_is_not_for_rpcs() -> None:
+    class Sample(ObjectProcess):
+        @rpc
+        def status(self, ctx: StateContext) -> str:
+            return ctx.idempotency_key
+
+    assert problems_of(Sample) == (
+        "Sample.status: parameter 'ctx' is a StateContext, which only states are given: annotate it ProcessContext"
+    )

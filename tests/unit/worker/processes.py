@@ -14,6 +14,7 @@ from xdb_sdk import (
     Persistence,
     ProcessContext,
     Registry,
+    StateContext,
     StateDecision,
     StateSchema,
     data_attribute,
@@ -68,7 +69,7 @@ class Trade(AsyncState[str]):
 
     async def execute(
         self,
-        ctx: ProcessContext,
+        ctx: StateContext,
         input: str,
         command_results: CommandResults,
         persistence: Persistence,
@@ -131,6 +132,7 @@ def context(**changes: Any) -> CallContext:
         "state_execution_id": "Echo-1",
         "attempt": 1,
         "first_attempt_at_ms": 1_767_225_600_000,
+        "idempotency_key": f"{EXECUTION_ID}/Echo-1/EXECUTE",
         "timeout_ms": 30_000,
     }
     return CallContext(**(values | changes))
