@@ -70,7 +70,9 @@ async def test_wait_for_a_lock_uses_up_no_time_of_the_policy(system: System) -> 
     result = await system.client.wait_for_process_completion("p", int)
 
     assert result == 1
-    assert system.worker.attempts("AddState") == [(1, 20)]
+    [context] = [body["context"] for body in system.worker.bodies("AddState")]
+    assert context["firstAttemptAtMs"] - context["processStartedAtMs"] == 20_000
+    assert context["timeoutMs"] == 4_000
 
 
 async def test_downtime_before_the_first_call_uses_up_no_time_of_the_policy(system: System) -> None:
