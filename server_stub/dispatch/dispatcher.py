@@ -105,14 +105,20 @@ class Dispatcher:
         return not self._jobs
 
     def dispatch(self, calls: Iterable[Call]) -> None:
-        """Make calls that are due now, except those that are being made already."""
+        """Make calls that are due now, except those that are being made already.
+
+        A call that still waits here for another worker URL moves to the one it is now given with.
+        """
         if self._is_closed:
             return
         for call in calls:
-            jobs = self._jobs.setdefault(call.key.state.process_execution_id, {})
-            if call.key not in jobs:
-                jobs[call.key] = job = StateJob(call, self._on_reply)
-                self._admit(job)
+            known = self._jobs.get(call.key.state.process_execution_id, {}).get(call.key)
+            if known is None:
+                self._take_on(call)
+            elif not known.is_begun and known.call.worker_url != call.worker_url:
+                known.is_dropped = True
+                self._forget(known)
+                self._take_on(call)
 
     def process_closed(self, process_execution_ids: Sequence[str]) -> None:
         """Drop the calls of closed executions that wait, and tell the workers that run others."""
@@ -190,7 +196,9 @@ class Dispatcher:
             lane = self._lanes[url] = Lane(url, self._around)
         return lane
 
-    def _admit(self, job: StateJob) -> None:
+    def _take_on(self, call: Call) -> None:
+        job = StateJob(call, self._on_reply)
+        self._jobs.setdefault(job.process_execution_id, {})[call.key] = job
         try:
             job.ask(job.declared_read)
         except InvalidAnswer as error:

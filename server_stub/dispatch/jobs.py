@@ -197,6 +197,11 @@ class StateJob(Job):
         return self.call.tables
 
     @property
+    def is_begun(self) -> bool:
+        """Whether the worker has the call, or has had it and the engine has its outcome."""
+        return self.is_sent or self.is_submitted
+
+    @property
     def declared_read(self) -> ReadRequest:
         """What the options of the state name for this API."""
         options = self.call.options

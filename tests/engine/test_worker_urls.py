@@ -113,6 +113,22 @@ async def test_process_whose_worker_has_moved_goes_on_at_its_new_url(system: Sys
     assert [state.number for state in info.states] == [2]
 
 
+async def test_attempt_that_waits_for_its_time_goes_to_a_worker_that_has_moved_meanwhile(system: System) -> None:
+    system.serve(PingProcess)
+    system.route(WORKER_URL, None)
+    moved = Listener(system)
+    system.route(OTHER_URL, moved)
+    await system.client.start_process("p", PingProcess)
+    await asyncio.sleep(10)
+
+    await system.client.update_process_config("p", worker_url=OTHER_URL)
+    before = len(system.worker.urls)
+    await asyncio.sleep(10)
+
+    assert len(moved.requests) == 1
+    assert all(url.startswith(OTHER_URL) for url in system.worker.urls[before:])
+
+
 async def test_update_of_one_setting_keeps_the_others(system: System) -> None:
     system.serve(PingProcess)
     hour, day = timedelta(hours=1), timedelta(days=1)

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import cast
 
@@ -65,6 +65,7 @@ class World:
     dispatched: list[tuple[int, CallKey]] = field(default_factory=list)
     fired: list[tuple[int, TimerKey]] = field(default_factory=list)
     fire_batches: list[int] = field(default_factory=list)
+    on_dispatch: Callable[[Call], None] = lambda call: None
     delivery: Delivery = field(init=False)
 
     def begin(self, options: DeliveryOptions) -> None:
@@ -81,6 +82,7 @@ class World:
     def _dispatch(self, calls: Sequence[Call]) -> None:
         self.dispatched += [(_elapsed_ms(), call.key) for call in calls]
         for call in calls:
+            self.on_dispatch(call)
             self.store.calls.pop(call.key, None)
 
     def _fire(self, keys: Sequence[TimerKey]) -> None:
@@ -223,6 +225,20 @@ async def test_backoff_of_a_superseded_attempt_is_dropped() -> None:
         await asyncio.sleep(10)
 
     assert world.dispatched == [(7_000, second.key)]
+
+
+async def test_planned_call_is_made_with_the_worker_url_of_the_latest_commit() -> None:
+    urls: list[str] = []
+    old = make_call(1, due_at_ms=EPOCH_MS + 5_000)
+    new = replace(old, worker_url="http://moved")
+
+    async with delivering() as world:
+        world.on_dispatch = lambda call: urls.append(call.worker_url)
+        world.commit_calls(old)
+        world.commit_calls(new)
+        await asyncio.sleep(10)
+
+    assert urls == ["http://moved"]
 
 
 async def test_start_finds_what_is_due_and_what_will_be() -> None:

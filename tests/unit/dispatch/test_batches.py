@@ -6,7 +6,7 @@ import pytest
 
 from server_stub.core.outcomes import CallFailure, FailureKind, StateAnswered
 from server_stub.dispatch.options import DispatchOptions
-from tests.support.dispatching import DONE, WORKER_URL, answer_done, dispatching, make_call
+from tests.support.dispatching import DONE, WORKER_URL, Answer, answer_done, dispatching, make_call
 from xdb_sdk.protocol import (
     EXECUTE_PATH,
     WAIT_UNTIL_PATH,
@@ -134,6 +134,41 @@ async def test_each_worker_has_its_own_requests() -> None:
     assert world.worker.batches == [2]
     assert [failure.kind for failure in failures] == [FailureKind.UNREACHABLE]
     assert "other" in failures[0].details
+
+
+async def test_call_that_waits_goes_to_the_url_that_it_is_given_with_last() -> None:
+    async def handler(body: Json) -> Json:
+        await asyncio.sleep(10)
+        return DONE
+
+    async with dispatching(handler, options=DispatchOptions(max_calls_in_flight=1)) as world:
+        world.dispatcher.dispatch(make_call(number) for number in (1, 2, 3))
+        await asyncio.sleep(1)
+        world.dispatcher.dispatch(make_call(number, worker_url=f"{WORKER_URL}/moved") for number in (1, 2))
+        await world.sink.wait_for(3)
+
+    assert [path for path, _ in world.worker.requests] == [
+        WORKER_BATCH_PATH,
+        f"/moved{WORKER_BATCH_PATH}",
+        WORKER_BATCH_PATH,
+    ]
+    assert world.sink.states_at() == {"e-1": 10, "e-2": 11, "e-3": 20}
+    assert world.dispatcher.is_idle
+
+
+async def test_call_that_a_busy_worker_has_refused_goes_to_the_url_that_it_is_given_with_last() -> None:
+    async def handler(body: Json) -> Json:
+        is_moved = world.worker.requests[-1][0].startswith("/moved")
+        return DONE if is_moved else Answer(429, None, retry_after_s=30)
+
+    async with dispatching(handler) as world:
+        world.dispatcher.dispatch([make_call(1)])
+        await asyncio.sleep(1)
+        world.dispatcher.dispatch([make_call(1, worker_url=f"{WORKER_URL}/moved")])
+        await asyncio.sleep(100)
+
+    assert world.sink.states_at() == {"e-1": 1}
+    assert len(world.worker.calls) == 2
 
 
 async def test_url_prefix_of_a_worker_comes_before_the_path() -> None:

@@ -1,6 +1,7 @@
 """Calls are given fresh attributes, and locking ones go one after another until the read set holds."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from server_stub.core.model import ReadSet, RowKey, RowRead
 from server_stub.core.outcomes import CallFailure, FailureKind, StateAnswered, Verdict
 from server_stub.core.ports import RowReadFailed, StoreUnavailable, UnknownUserTable
 from server_stub.dispatch.options import DispatchOptions
-from tests.support.dispatching import DONE, USER_ROW, Answer, dispatching, locking_options, make_call
+from tests.support.dispatching import DONE, USER_ROW, WORKER_URL, Answer, dispatching, locking_options, make_call
 from xdb_sdk.protocol import DatabaseErrorInfo, Json, ReadRequest, RetryPolicyConfig, StateOptionsConfig
 
 COLUMNS = {"name": "Ann", "age": 7}
@@ -213,6 +214,24 @@ async def test_calls_that_lock_the_same_go_one_after_another(
         await world.sink.wait_for(3)
 
     assert world.sink.at_s == ends_at_s
+
+
+async def test_call_that_waits_for_a_lock_goes_to_the_url_that_it_is_given_with_last() -> None:
+    async def handler(body: Json) -> Json:
+        await asyncio.sleep(4)
+        return DONE
+
+    options = locking_options("age")
+    calls = [make_call(number, options=options, tables=(USER_ROW,)) for number in (1, 2)]
+    async with dispatching(handler) as world:
+        world.store.rows["user"] = COLUMNS
+        world.dispatcher.dispatch(calls)
+        await asyncio.sleep(1)
+        world.dispatcher.dispatch([replace(calls[1], worker_url=f"{WORKER_URL}/moved")])
+        await world.sink.wait_for(2)
+
+    assert world.worker.requests[-1][0].startswith("/moved/")
+    assert world.sink.at_s == [4, 8]
 
 
 async def test_lock_is_held_until_the_verdict() -> None:
