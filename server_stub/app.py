@@ -91,8 +91,9 @@ class Server:
             store=store,
             dispatcher=self.dispatcher,
             waiters=self._waiters,
+            clock=clock,
             ids=ids,
-            options=OperationsOptions(max_rpc_timeout_ms=round(settings.max_rpc_timeout.total_seconds() * 1_000)),
+            options=_operations_options(settings),
         )
         self.api = ServiceApi(self.operations, self.check_ready, _api_limits(settings), ids, counters=self.counters)
 
@@ -125,7 +126,7 @@ class Server:
         """
         owned: list[Closeable] = []
         if transport is None:
-            transport = http_transport = HttpTransport()
+            transport = http_transport = HttpTransport(connect_timeout=settings.worker_connect_timeout)
             owned.append(http_transport)
         if store is None:
             store = SqliteStore.open(settings.database_url, _sqlite_options(settings))
@@ -246,6 +247,7 @@ def _sqlite_options(settings: ServerSettings) -> SqliteOptions:
     return SqliteOptions(
         synchronous=Synchronous(settings.durability),
         busy_timeout=settings.busy_timeout,
+        foreign_keys=settings.foreign_keys,
         install_schema=settings.install_schema,
     )
 
@@ -259,7 +261,19 @@ def _dispatch_options(settings: ServerSettings) -> DispatchOptions:
         max_answer_bytes=settings.max_answer_bytes,
         max_value_bytes=settings.max_value_bytes,
         max_json_depth=settings.max_json_depth,
+        max_lock_conflicts=settings.max_lock_conflicts,
+        max_revise_rounds=settings.max_revise_rounds,
+        batch_probe_interval=settings.batch_probe_interval,
+        initial_busy_wait=settings.initial_busy_wait,
+        max_busy_wait=settings.max_busy_wait,
         worker_headers=settings.worker_headers,
+    )
+
+
+def _operations_options(settings: ServerSettings) -> OperationsOptions:
+    return OperationsOptions(
+        max_rpc_timeout_ms=round(settings.max_rpc_timeout.total_seconds() * 1_000),
+        recheck_s=settings.recheck_interval.total_seconds(),
     )
 
 

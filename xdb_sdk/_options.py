@@ -57,6 +57,17 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         self.to_wire()
 
+    @staticmethod
+    def from_wire(policy: RetryPolicyConfig) -> "RetryPolicy":
+        """Read the wire form."""
+        return RetryPolicy(
+            initial_interval_seconds=policy.initial_interval_ms / 1_000,
+            backoff_coefficient=policy.backoff_coefficient,
+            maximum_interval_seconds=policy.maximum_interval_ms / 1_000,
+            maximum_attempts=policy.maximum_attempts,
+            maximum_attempts_duration_seconds=policy.maximum_attempts_duration_ms / 1_000,
+        )
+
     def to_wire(self) -> RetryPolicyConfig:
         """Convert to the wire form."""
         coefficient, attempts = self.backoff_coefficient, self.maximum_attempts

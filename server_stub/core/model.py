@@ -24,6 +24,7 @@ from xdb_sdk.protocol import (
     QueueCommandStatus,
     ReceivedMessage,
     RecoverFrom,
+    RetryPolicyConfig,
     StateApi,
     StateOptionsConfig,
     StateOutput,
@@ -248,6 +249,12 @@ class StateExecution:
         if self.wait_until_status is WaitUntilStatus.RUNNING:
             return StateApi.WAIT_UNTIL
         return StateApi.EXECUTE
+
+    @property
+    def retry_policy(self) -> RetryPolicyConfig:
+        """When a failed attempt of `api` is repeated."""
+        is_wait_until = self.api is StateApi.WAIT_UNTIL
+        return self.options.wait_until_api_retry_policy if is_wait_until else self.options.execute_api_retry_policy
 
     @property
     def call_key(self) -> CallKey | None:

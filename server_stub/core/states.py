@@ -191,10 +191,8 @@ def fail_attempt(edit: Edit, state: StateExecution, failure: CallFailure) -> Non
     )
     state.last_database_error = failure.database_error
     edit.touch_state(state)
-    options = state.options
-    policy = options.wait_until_api_retry_policy if api is StateApi.WAIT_UNTIL else options.execute_api_retry_policy
     due_at_ms = next_attempt_at_ms(
-        policy,
+        state.retry_policy,
         completed_attempts=state.attempt,
         first_attempt_at_ms=state.first_attempt_at_ms,
         now_ms=edit.now_ms,

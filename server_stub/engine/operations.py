@@ -19,7 +19,7 @@ from server_stub.core.client_events import (
 from server_stub.core.events import Event
 from server_stub.core.model import ProcessExecution, ProcessKey
 from server_stub.core.outcomes import CallFailure, RpcAnswered, Verdict
-from server_stub.core.ports import MappingRefused, Store, StoreError, StoreUnavailable
+from server_stub.core.ports import Clock, MappingRefused, Store, StoreError, StoreUnavailable
 from server_stub.core.reads import loaded_data, plan_reads
 from server_stub.core.refusals import InvalidAnswer, Refused, process_not_found
 from server_stub.dispatch.dispatcher import Dispatcher, RpcNotAnswered
@@ -86,6 +86,7 @@ class Operations:
     """What the service API can do. Every method raises `ServiceError` for what it refuses, and nothing else on purpose.
 
     Args:
+        clock: The time, for what is told about attempts.
         ids: Makes the ids of new executions.
     """
 
@@ -96,6 +97,7 @@ class Operations:
         store: Store,
         dispatcher: Dispatcher,
         waiters: Waiters,
+        clock: Clock,
         ids: Callable[[], str],
         options: OperationsOptions,
     ) -> None:
@@ -103,6 +105,7 @@ class Operations:
         self._store = store
         self._dispatcher = dispatcher
         self._waiters = waiters
+        self._clock = clock
         self._ids = ids
         self._options = options
 
@@ -147,7 +150,7 @@ class Operations:
         queue_sizes: dict[str, int] | None = None
         if "queues" in request.include:
             queue_sizes = await self._answered(self._store.count_messages(process.process_execution_id))
-        return describe_answer(process, states, queue_sizes)
+        return describe_answer(process, states, queue_sizes, now_ms=self._clock())
 
     async def list_processes(self, request: ListRequest) -> ListAnswer:
         """List executions, newest first (semantics 6.6)."""

@@ -33,9 +33,13 @@ def process_summary(process: ProcessExecution) -> ProcessSummary:
 
 
 def describe_answer(
-    process: ProcessExecution, states: Sequence[StateExecution], queue_sizes: Mapping[str, int] | None
+    process: ProcessExecution,
+    states: Sequence[StateExecution],
+    queue_sizes: Mapping[str, int] | None,
+    *,
+    now_ms: int,
 ) -> DescribeAnswer:
-    """Show an execution in full."""
+    """Show an execution in full; `now_ms` tells an attempt that is being made from one that will be."""
     return DescribeAnswer(
         **dict(process_summary(process)),
         worker_url=process.worker_url,
@@ -46,14 +50,16 @@ def describe_answer(
         reason=process.reason,
         error=process.error,
         outputs=process.outputs,
-        states=tuple(_state_info(state) for state in states),
+        states=tuple(_state_info(state, now_ms) for state in states),
         # The states were read later than the process, and may have become more.
         omitted_states=max(0, sum(process.state_counters.values()) - len(states)),
         queue_sizes=queue_sizes,
     )
 
 
-def _state_info(state: StateExecution) -> StateExecutionInfo:
+def _state_info(state: StateExecution, now_ms: int) -> StateExecutionInfo:
+    due_at_ms = state.due_at_ms
+    is_due = due_at_ms is not None and due_at_ms <= now_ms
     return StateExecutionInfo(
         state_id=state.state_id,
         number=state.number,
@@ -63,7 +69,9 @@ def _state_info(state: StateExecution) -> StateExecutionInfo:
         attempt=state.attempt,
         created_at_ms=state.created_at_ms,
         closed_at_ms=state.closed_at_ms,
-        next_attempt_at_ms=state.due_at_ms,
+        running_since_ms=due_at_ms if is_due else None,
+        next_attempt_at_ms=None if is_due else due_at_ms,
+        retry_policy=state.retry_policy if state.is_open else None,
         last_failure=state.last_failure,
         timers=_timer_infos(state),
         queue_commands=_queue_command_infos(state),
@@ -90,6 +98,8 @@ def _queue_command_infos(state: StateExecution) -> tuple[QueueCommandInfo, ...]:
             queue_name=command.queue_name,
             status=QueueCommandStatus.WAITING if messages is None else QueueCommandStatus.RECEIVED,
             received=len(messages or ()),
+            at_least=command.count if command.at_least is None else command.at_least,
+            at_most=command.count if command.at_most is None else command.at_most,
         )
         for command, messages in zip(wait.commands.internal_queue_commands, wait.received, strict=True)
     )

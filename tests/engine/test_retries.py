@@ -405,11 +405,41 @@ async def test_last_failure_and_the_next_attempt_are_described_while_a_state_bac
     failure = flaky.last_failure
     assert info.status is ProcessStatus.RUNNING
     assert (flaky.attempt, flaky.next_attempt_at) == (2, info.started_at + timedelta(seconds=60))
+    assert flaky.running_since is None
+    assert flaky.retry_policy == RetryPolicy(initial_interval_seconds=60)
     assert failure is not None
     assert (failure.api, failure.http_status, failure.error_type) == (StateApi.EXECUTE, 424, "OutOfStock")
     assert (failure.attempt, failure.failed_at) == (1, info.started_at)
     assert failure.details.startswith("attempt 1\n")
     assert "in execute" in failure.details
+
+
+class LongState(AsyncState[None]):
+    async def execute(self) -> StateDecision:
+        await asyncio.sleep(20)
+        return StateDecision.graceful_complete_process("late")
+
+
+class Long(ObjectProcess):
+    starting_state = LongState
+
+
+async def test_attempt_that_runs_is_described_by_its_beginning(system: System) -> None:
+    system.serve(Long)
+    delayed = ProcessStartOptions(start_delay=timedelta(seconds=30))
+    await system.client.start_process("p", Long, None, delayed)
+
+    await asyncio.sleep(10)
+    [before] = (await system.client.describe_process("p")).states
+    await asyncio.sleep(30)
+    info = await system.client.describe_process("p")
+    await system.client.wait_for_process_completion("p")
+    [after] = (await system.client.describe_process("p", include={"closed_states"})).states
+
+    begins_at = info.started_at + timedelta(seconds=30)
+    assert (before.running_since, before.next_attempt_at) == (None, begins_at)
+    assert [(each.running_since, each.next_attempt_at) for each in info.states] == [(begins_at, None)]
+    assert (after.running_since, after.next_attempt_at, after.retry_policy) == (None, None, None)
 
 
 async def test_worker_that_is_down_at_first_is_called_again_until_it_is_up(system: System) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from xdb_sdk._options import RetryPolicy
 from xdb_sdk.protocol import (
     DescribeAnswer,
     ExecuteStatus,
@@ -97,12 +98,14 @@ class TimerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCommandInfo:
-    """Messages that a state waits for; it has `received_count` of them already."""
+    """Messages that a state waits for: `received_count` it has already, of `at_least` up to `at_most`."""
 
     command_id: str | None
     queue_name: str
     status: QueueCommandStatus
     received_count: int
+    at_least: int
+    at_most: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +113,10 @@ class StateExecutionInfo:
     """Where a state execution stands, in enough detail to explain why a process does not go on.
 
     Attributes:
-        attempt: The current attempt of the method that runs or is retried, from 1.
-        next_attempt_at: When a failed method is tried again; None if it is not being retried.
+        attempt: The attempt that runs, or will next, from 1.
+        running_since: Since when that attempt is due; None if it is not yet, or the state waits for its commands.
+        next_attempt_at: When that attempt will be made; None if it is due.
+        retry_policy: What was frozen for the method that runs, or will next; None once the state has ended.
         timers: What it waits for, in the order of its commands.
         queue_commands: What it waits for, in the order of its commands.
     """
@@ -124,7 +129,9 @@ class StateExecutionInfo:
     attempt: int
     created_at: datetime
     closed_at: datetime | None
+    running_since: datetime | None
     next_attempt_at: datetime | None
+    retry_policy: RetryPolicy | None
     last_failure: AttemptFailure | None
     timers: tuple[TimerInfo, ...]
     queue_commands: tuple[QueueCommandInfo, ...]
@@ -273,7 +280,9 @@ def _state_execution(wire: WireStateExecution) -> StateExecutionInfo:
         attempt=wire.attempt,
         created_at=instant(wire.created_at_ms),
         closed_at=optional_instant(wire.closed_at_ms),
+        running_since=optional_instant(wire.running_since_ms),
         next_attempt_at=optional_instant(wire.next_attempt_at_ms),
+        retry_policy=None if wire.retry_policy is None else RetryPolicy.from_wire(wire.retry_policy),
         last_failure=_attempt_failure(wire),
         timers=tuple(
             TimerInfo(command_id=timer.command_id, fire_at=instant(timer.fire_at_ms), status=timer.status)
@@ -285,6 +294,8 @@ def _state_execution(wire: WireStateExecution) -> StateExecutionInfo:
                 queue_name=command.queue_name,
                 status=command.status,
                 received_count=command.received,
+                at_least=command.at_least,
+                at_most=command.at_most,
             )
             for command in wire.queue_commands
         ),

@@ -31,6 +31,7 @@ from xdb_sdk.protocol.options import (
     LoadedData,
     Name,
     ReadRequest,
+    RetryPolicyConfig,
     StateOptionsConfig,
     TableMapping,
     Tables,
@@ -207,16 +208,22 @@ class TimerCommandInfo(WireModel):
 
 
 class QueueCommandInfo(WireModel):
-    """A queue command of a waiting state; `received` counts the messages it has claimed."""
+    """A queue command of a waiting state: it has claimed `received` messages of `at_least` up to `at_most`."""
 
     command_id: str | None = None
     queue_name: str
     status: QueueCommandStatus
     received: int
+    at_least: int = 1
+    at_most: int = 1
 
 
 class StateExecutionInfo(WireModel):
-    """A state execution, so that a stuck process can be explained without SQL (semantics 6.2)."""
+    """A state execution, so that a stuck process can be explained without SQL (semantics 6.2).
+
+    Attempt number `attempt` of an open one is due since `running_since_ms`, or will be at `next_attempt_at_ms`; neither
+    while it waits for commands. `retry_policy` is the one frozen for the method that runs, or will next.
+    """
 
     state_id: str
     number: int
@@ -226,7 +233,9 @@ class StateExecutionInfo(WireModel):
     attempt: int
     created_at_ms: int
     closed_at_ms: int | None = None
+    running_since_ms: int | None = None
     next_attempt_at_ms: int | None = None
+    retry_policy: RetryPolicyConfig | None = None
     last_failure: AttemptFailureInfo | None = None
     timers: tuple[TimerCommandInfo, ...] = ()
     queue_commands: tuple[QueueCommandInfo, ...] = ()

@@ -479,6 +479,7 @@ def test_describe_tells_instants_as_aware_datetimes() -> None:
     (state,) = info.states
     assert state.timers[0].fire_at == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     assert state.queue_commands[0].received_count == 1
+    assert state.retry_policy is None
     assert state.last_failure is not None
     assert state.last_failure.http_status == 500
     assert info.queue_sizes == {"q": 3}
