@@ -70,6 +70,9 @@ class ServerSettings:
         Durability.FULL
     )
     busy_timeout: Annotated[timedelta, "How long to wait for a lock that the application holds."] = timedelta(seconds=5)
+    foreign_keys: Annotated[
+        bool, "Enforce the foreign keys of your tables, as SQLite does only when it is told to."
+    ] = True
     max_commit_batch: Annotated[int, "The most events in one transaction."] = 256
     max_pending_events: Annotated[int, "Events that may wait for a commit; more calls of clients are answered 429."] = (
         10_000
@@ -88,6 +91,8 @@ class ServerSettings:
     max_rpc_timeout: Annotated[timedelta, "The longest call of an RPC, whatever its caller asks."] = timedelta(
         seconds=60
     )
+    max_lock_conflicts: Annotated[int, "How often a call is repeated because what it locked was changed."] = 10
+    max_revise_rounds: Annotated[int, "How often a worker may ask for other data within one attempt."] = 3
     max_worker_calls: Annotated[int, "The most calls of states in flight at one worker URL."] = 1_000
     max_worker_batch_calls: Annotated[int, "The most calls in one request to a worker."] = 64
     max_worker_batch_bytes: Annotated[int, "The size of a request to a worker above which no call is added."] = 1 * MIB
@@ -96,8 +101,24 @@ class ServerSettings:
         default_factory=dict
     )
 
+    worker_connect_timeout: Annotated[timedelta, "How long a connection to a worker may take to be made."] = timedelta(
+        seconds=5
+    )
+    batch_probe_interval: Annotated[timedelta, "How long a worker without the batch endpoint is called singly."] = (
+        timedelta(minutes=1)
+    )
+    initial_busy_wait: Annotated[timedelta, "How long a busy worker is spared, at least; doubled each time."] = (
+        timedelta(milliseconds=100)
+    )
+    max_busy_wait: Annotated[timedelta, "How long a busy worker is spared at most, whatever it asks for."] = timedelta(
+        seconds=30
+    )
+
     look_ahead: Annotated[timedelta, "Timers due sooner than this are kept in memory."] = timedelta(seconds=60)
     rescan_interval: Annotated[timedelta, "How often the database is searched for due work."] = timedelta(seconds=30)
+    recheck_interval: Annotated[timedelta, "How often a client's wait looks at the database by itself."] = timedelta(
+        seconds=10
+    )
 
     def __post_init__(self) -> None:
         """Check what the types do not say."""
@@ -114,6 +135,8 @@ class ServerSettings:
             raise SettingError(
                 "look_ahead", "it must be longer than rescan_interval, or what is due between two scans is late"
             )
+        if self.max_busy_wait < self.initial_busy_wait:
+            raise SettingError("max_busy_wait", "it must not be shorter than initial_busy_wait")
         for name, value in self.worker_headers.items():
             if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
                 raise SettingError("worker_headers", f"{name!r} and its value are no HTTP header")

@@ -82,6 +82,7 @@ def test_text_is_read(name: str, text: str, value: Any) -> None:
         ("max_value_bytes", "1MB", "is no size"),
         ("max_value_bytes", "0", "too small"),
         ("look_ahead", "30s", "longer than rescan_interval"),
+        ("max_busy_wait", "99ms", "not be shorter than initial_busy_wait"),
         ("log_level", "loud", "none of DEBUG, INFO, WARNING, ERROR"),
         ("install_schema", "perhaps", "neither true nor false"),
         ("worker_headers", "Authorization: x", "no JSON object"),
