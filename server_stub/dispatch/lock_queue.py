@@ -3,6 +3,7 @@
 Only an optimisation: what makes locking right is the comparison of the read set at commit. Nothing here is durable.
 """
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 
 
@@ -38,6 +39,9 @@ class LockQueue:
 
     def __init__(self) -> None:
         self._queues: dict[Hashable, dict[LockTicket, None]] = {}
+        self._granted: deque[LockTicket] = deque()
+        """Tickets whose owners are not told yet."""
+        self._is_telling = False
 
     def __len__(self) -> int:
         """Count the keys that are held or waited for."""
@@ -57,7 +61,6 @@ class LockQueue:
 
     def leave(self, ticket: LockTicket) -> None:
         """Release what the ticket holds, or give up waiting. A ticket that has left already is no error."""
-        granted: list[LockTicket] = []
         for key in ticket.keys:
             queue = self._queues.get(key, {})
             if ticket not in queue:
@@ -66,10 +69,21 @@ class LockQueue:
             if not queue:
                 del self._queues[key]
             elif ticket.is_exclusive or next(iter(queue)).is_exclusive:
-                granted += self._serve(key)
-        # Only now, since a call that is granted may end at once and change the queues.
-        for other in granted:
-            other.on_granted()
+                self._granted += self._serve(key)
+        self._tell_granted()
+
+    def _tell_granted(self) -> None:
+        """Tell owners one by one. One that leaves at once only adds to the list, so that no queue is too long."""
+        if self._is_telling:
+            return
+        self._is_telling = True
+        try:
+            while self._granted:
+                ticket = self._granted.popleft()
+                if ticket in self._queues.get(ticket.keys[0], ()):  # it may have left meanwhile
+                    ticket.on_granted()
+        finally:
+            self._is_telling = False
 
     def _serve(self, key: Hashable) -> list[LockTicket]:
         granted: list[LockTicket] = []

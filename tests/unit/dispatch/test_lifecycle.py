@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from server_stub.core.outcomes import StateAnswered
 from server_stub.dispatch.options import DispatchOptions
 from tests.support.dispatching import DONE, USER_ROW, Answer, dispatching, locking_options, make_call
@@ -78,6 +80,20 @@ async def test_close_waits_for_running_calls_and_makes_no_others() -> None:
         await asyncio.sleep(100)
 
     assert [(key.state.number, type(outcome)) for key, outcome in world.sink.outcomes] == [(1, StateAnswered)]
+
+
+async def test_close_gives_up_any_number_of_calls_that_wait_for_one_lock(caplog: pytest.LogCaptureFixture) -> None:
+    options = locking_options("age")
+    async with dispatching(slow) as world:
+        world.store.rows["user"] = {"age": 7}
+        world.dispatcher.dispatch(make_call(number, options=options, tables=(USER_ROW,)) for number in range(3_000))
+        await asyncio.sleep(1)
+        await world.dispatcher.close(grace_s=30)
+
+        assert world.dispatcher.is_idle
+
+    assert len(world.sink.outcomes) == 1
+    assert caplog.records == []
 
 
 async def test_close_hangs_up_after_its_grace() -> None:

@@ -114,3 +114,30 @@ def test_no_two_hold_the_same_key_unless_both_share_and_all_are_served(requests,
 
     assert sorted(queue.granted) == sorted(kinds)
     assert len(queue.locks) == 0
+
+
+def test_any_number_of_waiters_may_leave_as_soon_as_they_are_granted() -> None:
+    locks = LockQueue()
+    tickets: list[LockTicket] = []
+
+    def leave(number: int) -> None:
+        locks.leave(tickets[number])
+
+    for number in range(5_000):
+        tickets.append(locks.enter("k", partial(leave, number), is_exclusive=True))
+
+    locks.leave(tickets[0])
+
+    assert len(locks) == 0
+
+
+def test_waiter_that_leaves_in_the_moment_of_its_grant_is_not_told() -> None:
+    queue = Queue()
+    queue.enter("x", "k")
+    second = queue.locks.enter("k", lambda: queue.leave("s"), is_exclusive=False)
+    queue.enter("s", "k", is_exclusive=False)
+
+    queue.leave("x")
+
+    assert second.is_granted
+    assert queue.granted == ["x"]
