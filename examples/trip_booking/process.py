@@ -11,8 +11,8 @@ from xdb_sdk import (
     Communication,
     InternalQueueCommand,
     ObjectProcess,
-    ProcessContext,
     RetryPolicy,
+    StateContext,
     StateDecision,
     StateMovement,
     internal_queue,
@@ -54,10 +54,10 @@ class PlanTripState(AsyncState[Trip]):
 class GiveUpState(AsyncState[Trip]):
     """Stand in for a booking whose attempts are exhausted, with the same input."""
 
-    def execute(self, ctx: ProcessContext, communication: Communication) -> StateDecision:
+    def execute(self, ctx: StateContext, communication: Communication) -> StateDecision:
         """Report that there will be no booking, so that nobody waits for it in vain."""
         assert ctx.recover_from is not None  # no state goes here by itself
-        problem = f"{ctx.recover_from.state_execution_id}: {ctx.recover_from.error_type}"
+        problem = f"{ctx.recover_from.state_execution_id}: {ctx.recover_from.error_message}"
         communication.publish_to_internal_queue(TripBookingProcess.outcomes, Outcome(None, problem))
         return StateDecision.dead_end()
 
@@ -75,9 +75,8 @@ class BookingState(AsyncState[Trip]):
 class BookFlightState(BookingState):
     """Book the flight."""
 
-    def execute(self, ctx: ProcessContext, input: Trip, communication: Communication) -> StateDecision:
+    def execute(self, ctx: StateContext, input: Trip, communication: Communication) -> StateDecision:
         """Ask the airline. The key is the same for every attempt, so that a repeated one books no second seat."""
-        assert ctx.idempotency_key is not None  # only RPCs have none
         try:
             booking = book_flight(input.destination, ctx.idempotency_key)
         except AirlineDownError as error:
@@ -91,9 +90,8 @@ class BookFlightState(BookingState):
 class BookHotelState(BookingState):
     """Book the hotel."""
 
-    def execute(self, ctx: ProcessContext, input: Trip, communication: Communication) -> StateDecision:
+    def execute(self, ctx: StateContext, input: Trip, communication: Communication) -> StateDecision:
         """Ask the hotel."""
-        assert ctx.idempotency_key is not None  # only RPCs have none
         try:
             booking = book_hotel(input.destination, ctx.idempotency_key)
         except NoRoomError as error:
