@@ -129,8 +129,8 @@ class HttpError(XdbError):
         self.body = body
         message = f"{operation} was answered {status} {body.error_sub_type}"
         if explanation := self._explanation():
-            message += f": {explanation}"
-        super().__init__(f"{message}; {self.advice}" if self.advice else message)
+            message += f": {explanation}{self._table()}"
+        super().__init__(f"{message.removesuffix('.')}; {self.advice}" if self.advice else message)
 
     @property
     def error_sub_type(self) -> ErrorSubType:
@@ -140,6 +140,11 @@ class HttpError(XdbError):
     def _explanation(self) -> str:
         """What the message says besides the code."""
         return self.body.details
+
+    def _table(self) -> str:
+        """The user's table that a database error is about, unless the details name it."""
+        table = self.body.app_database_table
+        return f" (table {table!r})" if table and repr(table) not in self.body.details else ""
 
 
 class ClientSideError(HttpError):

@@ -128,6 +128,22 @@ def test_an_answer_with_advice_says_what_to_try() -> None:
     assert "IdReusePolicy" in str(error)
 
 
+def test_advice_follows_a_sentence_without_its_full_stop() -> None:
+    body = ErrorBody(error_sub_type=ErrorSubType.PROCESS_ALREADY_STARTED, details="the policy forbids another start.")
+
+    assert "forbids another start; use another process id" in str(ProcessAlreadyStartedError(409, body))
+
+
+@pytest.mark.parametrize("error_type", [ClientSideError, RpcExecutionError])
+def test_a_database_error_names_its_table_once(error_type: type[ClientSideError]) -> None:
+    def told(details: str) -> str:
+        sub_type = ErrorSubType.APP_DATABASE_WRITE_ERROR
+        return str(error_type(424, ErrorBody(error_sub_type=sub_type, details=details, app_database_table="loan")))
+
+    assert told("TYPE: column 'n' takes integers").endswith("takes integers (table 'loan')")
+    assert told("OTHER: no table 'loan'").endswith("OTHER: no table 'loan'")
+
+
 def test_an_abnormal_exit_says_why() -> None:
     error = ProcessFailed("e-1", ProcessStatus.FAILED, ProcessErrorType.STATE_API, "card declined", ("x",))
 
