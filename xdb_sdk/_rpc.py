@@ -184,7 +184,8 @@ class RpcDecorator:
             timeout_seconds: How long the caller waits for it.
             data_attribute_loading_policy: What it is given of the data, and what it locks; by default everything, or
                 nothing if it has no `persistence` parameter.
-            read_only: Refuse changes, which makes the call cheaper.
+            read_only: Refuse changes, which makes the call cheaper. A client repeats it by itself after a lost answer,
+                so the method should change nothing elsewhere either.
             name: Its name on the wire, by default the method's.
 
         Raises:

@@ -372,7 +372,7 @@ class AsyncUnregisteredClient(AsyncCalls):
             input: Its input as JSON.
             timeout: How long the method may take.
             read: What to load for it; by default the worker says what it needs.
-            read_only: The method changes nothing.
+            read_only: The method changes nothing, so that it may be called again after a lost answer.
             process_execution_id: Call exactly this execution.
 
         Raises:

@@ -103,10 +103,17 @@ class Exchange:
         self._policy = policy
         self._now_s = now_s
 
-    def call(self, call: Call[Answer], until_s: float = math.inf) -> Plan[Answer]:
+    def call(
+        self, call: Call[Answer], until_s: float = math.inf, *, make_again: Callable[[], Call[Answer]] | None = None
+    ) -> Plan[Answer]:
         """Send one call until it is answered or may not be repeated, and not again after `until_s` of the clock.
 
         A long poll outlives the limits of the policy while the server is away: its caller waits anyway.
+
+        Args:
+            call: The first attempt.
+            until_s: When the caller's time is over.
+            make_again: Makes each further attempt, for the time that is left then; by default it is the same again.
 
         Raises:
             HttpError: The server refused the call or failed; the child says how.
@@ -129,6 +136,7 @@ class Exchange:
             if attempt % self._policy.max_attempts == 0:
                 _log.warning("still waiting for the server", extra={"call": call.subject, "attempts": attempt})
             yield Pause(pause_s)
+            call = make_again() if make_again else call
 
     def backoff_s(self, attempt: int) -> float:
         """How long to wait after the given attempt, from 1: exponential, and jittered so that callers part."""

@@ -276,6 +276,7 @@ class Operations:
             request,
             RpcServiceAnswer,
             timeout_s=timeout.total_seconds() + _HTTP_MARGIN_S,
+            is_repeatable=read_only,
         )
         return answer.output
 
@@ -453,10 +454,11 @@ class Operations:
         """
         ends_at_s = math.inf if timeout is None else self._now_s() + to_milliseconds(timeout, "timeout") / 1000
         names = self._names(ref)
-        while True:
+
+        def poll() -> Call[WaitAnswer]:
             remaining_s = max(0.0, ends_at_s - self._now_s())
             poll_ms = math.ceil(min(remaining_s * 1000, self._longest_poll_ms))
-            call = Call(
+            return Call(
                 operation=operation,
                 subject=subject,
                 body=request(names, poll_ms).to_json(),
@@ -465,7 +467,9 @@ class Operations:
                 is_repeatable=True,
                 is_long_poll=True,
             )
-            answer = yield from self._exchange.call(call, ends_at_s)
+
+        while True:
+            answer = yield from self._exchange.call(poll(), ends_at_s, make_again=poll)
             if not answer.timeout and not answer.server_stopping:
                 return answer
             if self._now_s() >= ends_at_s:

@@ -21,9 +21,9 @@ def _require_at_least_one(value: float, name: str) -> None:
 class ClientRetryPolicy:
     """When a client repeats a request by itself.
 
-    Only what is safe is repeated: reads, waits, stops, and publishes in which every message has a dedup id. Any other
-    request is repeated only if it certainly took no effect: the connection was refused, or the server answered 429 or
-    503 and said when to come back.
+    Only what is safe is repeated: reads, waits, stops, RPCs that are declared read-only, and publishes in which every
+    message has a dedup id. Any other request is repeated only if it certainly took no effect: the connection was
+    refused, or the server answered 429 or 503 and said when to come back.
 
     A wait for a process or a state goes on through an outage of the server until its own timeout, and without one for
     as long as it takes: for it, only the pauses below count.

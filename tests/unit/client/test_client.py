@@ -169,9 +169,17 @@ def test_an_rpc_whose_answer_is_lost_is_not_sent_twice() -> None:
     kit = Kit(SERVER_LOST)
 
     with pytest.raises(errors.UnavailableError):
-        kit.client.invoke_rpc("p", SignUp.ping)
+        kit.client.invoke_rpc("p", SignUp.backlog)
 
     assert kit.transport.operations == ["rpc"]
+
+
+def test_a_read_only_rpc_whose_answer_is_lost_is_sent_again() -> None:
+    kit = Kit(SERVER_LOST, good(RpcServiceAnswer(process_execution_id="e-1", output="pong")))
+
+    assert kit.client.invoke_rpc("p", SignUp.ping) == "pong"
+
+    assert kit.transport.operations == ["rpc", "rpc"]
 
 
 def test_messages_of_one_call_travel_together_in_order() -> None:
@@ -329,6 +337,25 @@ def test_a_wait_ends_at_its_deadline_with_its_own_error() -> None:
 
     assert (raised.value.process_id, raised.value.process_execution_id) == ("p", "e-1")
     assert [body["timeoutMs"] for body in kit.transport.bodies] == [20_000, 5_000]
+
+
+def test_each_attempt_of_a_wait_asks_for_the_time_that_is_left_then() -> None:
+    kit = Kit()
+
+    def lost_after_4_s() -> Outcome:
+        kit.clock.pass_by(4)
+        return SERVER_LOST
+
+    kit.transport.answer_next(lost_after_4_s, lost_after_4_s, closed(ProcessStatus.COMPLETED, 1))
+
+    assert kit.client.wait_for_process_completion("p", timeout=timedelta(seconds=20)) == 1
+
+    first_pause_s, second_pause_s = kit.clock.sleeps
+    assert [body["timeoutMs"] for body in kit.transport.bodies] == [
+        20_000,
+        pytest.approx(16_000 - 1000 * first_pause_s, abs=1),
+        pytest.approx(12_000 - 1000 * (first_pause_s + second_pause_s), abs=1),
+    ]
 
 
 def test_a_wait_of_no_time_asks_once() -> None:
