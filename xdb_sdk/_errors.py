@@ -160,10 +160,15 @@ class ServerSideError(HttpError):
 
 
 class ProcessAlreadyStartedError(ClientSideError):
-    """A process with this id exists and the id reuse policy forbids another; `body` names the current execution."""
+    """A process with this id exists and the id reuse policy forbids another."""
 
     code = "process_already_started"
     advice = "use another process id, another IdReusePolicy, or ProcessStartOptions(ignore_already_started=True)"
+
+    @property
+    def process_execution_id(self) -> str | None:
+        """The current execution of the process id; None if the answer does not name it."""
+        return self.body.process_execution_id
 
 
 class ProcessNotFoundError(ClientSideError):

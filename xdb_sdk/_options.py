@@ -221,7 +221,8 @@ class ProcessStartOptions:
         id_reuse_policy: What happens if the process id has been used before.
         timeout: When the process is closed as TIMEOUT, counted from its start; None is never.
         start_delay: How long the first state waits; the process is RUNNING meanwhile.
-        ignore_already_started: Return the running execution instead of raising ProcessAlreadyStartedError.
+        ignore_already_started: Return the running execution instead of raising ProcessAlreadyStartedError. To learn
+            which of the two it was, leave this out and catch the error: its `process_execution_id` is the running one.
         initial_upsert_data_attributes: Values by name or typed key, written together with the start.
         conflict_mode: What to do when the mapped row exists already; by default the given columns are updated.
         starting_state_options_override: Wins, field by field, over the options of the starting state.

@@ -158,7 +158,7 @@ async def test_second_start_of_a_running_id_is_refused_and_the_first_goes_on(sys
     await system.client.publish_to_internal_queue("p", OrderProcess, OrderProcess.paid)
     result = await system.client.wait_for_process_completion("p", str)
 
-    assert (refusal.value.status, refusal.value.body.process_execution_id) == (409, first_id)
+    assert (refusal.value.status, refusal.value.process_execution_id) == (409, first_id)
     assert result == "paid"
     assert list(await executions(system)) == [first_id]
 

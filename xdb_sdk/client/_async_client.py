@@ -69,7 +69,7 @@ class AsyncClient(AsyncCalls):
             options: Reuse of the id, timeout, initial attributes, and more.
 
         Returns:
-            The process execution id.
+            The process execution id; with `ignore_already_started` perhaps that of an execution which ran before.
 
         Raises:
             ProcessAlreadyStartedError: The id reuse policy forbids it.

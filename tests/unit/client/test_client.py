@@ -119,6 +119,15 @@ def test_a_start_whose_answer_is_lost_is_not_sent_twice() -> None:
     assert kit.transport.operations == ["start"]
 
 
+def test_a_refused_start_names_the_execution_that_has_the_process_id() -> None:
+    kit = Kit(error(409, "PROCESS_ALREADY_STARTED", processExecutionId="e-0"))
+
+    with pytest.raises(errors.ProcessAlreadyStartedError) as refusal:
+        kit.client.start_process("p", Bare)
+
+    assert refusal.value.process_execution_id == "e-0"
+
+
 # RPC and queues
 
 
