@@ -244,24 +244,26 @@ class Lane:
         asking = [job for job in jobs if not job.plan.is_empty]
         if not asking:
             return jobs
-        try:
-            reads = await self._read_for(asking)
-        except (RowReadFailed, UnknownUserTable):
-            for job in asking:
-                await self._read_alone(job)
-        else:
-            for job in asking:
-                job.give(reads)
+        await self._give(asking)
         return [job for job in jobs if job in self._in_flight]
 
-    async def _read_alone(self, job: Job) -> None:
+    async def _give(self, jobs: Sequence[Job]) -> None:
+        """Read for calls; if a read is refused, find those that ask for it by halving, so that it hurts no other."""
         try:
-            job.give(await self._read_for((job,)))
-        except RowReadFailed as error:
-            self._settle(job, read_failure(error.error))
-        except UnknownUserTable as error:
-            info = DatabaseErrorInfo(operation="READ", kind="UNKNOWN_TABLE", message=str(error))
-            self._settle(job, read_failure(info))
+            reads = await self._read_for(jobs)
+        except (RowReadFailed, UnknownUserTable) as error:
+            info = _error_info(error)
+            if _are_all_refused(jobs, info):
+                for job in jobs:
+                    self._settle(job, read_failure(info))
+                return
+            by_columns = sorted(jobs, key=_columns_of)
+            middle = len(jobs) // 2
+            await self._give(by_columns[:middle])
+            await self._give(by_columns[middle:])
+        else:
+            for job in jobs:
+                job.give(reads)
 
     async def _read_for(self, jobs: Sequence[Job]) -> CallReads:
         rows = dict.fromkeys(row for job in jobs for row in job.plan.rows)
@@ -310,6 +312,23 @@ def read_failure(error: DatabaseErrorInfo) -> CallFailure:
         f"{error.table_name or 'attributes'}: {error.kind}: {error.message}",
         database_error=error,
     )
+
+
+def _error_info(error: RowReadFailed | UnknownUserTable) -> DatabaseErrorInfo:
+    if isinstance(error, RowReadFailed):
+        return error.error
+    return DatabaseErrorInfo(operation="READ", kind="UNKNOWN_TABLE", message=str(error))
+
+
+def _are_all_refused(jobs: Sequence[Job], error: DatabaseErrorInfo) -> bool:
+    """Say whether a refused read concerns each of the calls, as a dropped column does those that read the same ones."""
+    if error.kind in ("UNKNOWN_TABLE", "UNKNOWN_COLUMN"):
+        return len({_columns_of(job) for job in jobs}) == 1
+    return len({job.plan.rows for job in jobs}) == 1
+
+
+def _columns_of(job: Job) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return tuple((read.row.table_name, read.columns) for read in job.plan.rows)
 
 
 def split_batches(jobs: Sequence[Job], *, max_calls: int, max_bytes: int) -> Iterator[list[Job]]:

@@ -123,8 +123,7 @@ def test_any_number_of_waiters_may_leave_as_soon_as_they_are_granted() -> None:
     def leave(number: int) -> None:
         locks.leave(tickets[number])
 
-    for number in range(5_000):
-        tickets.append(locks.enter("k", partial(leave, number), is_exclusive=True))
+    tickets.extend(locks.enter("k", partial(leave, number), is_exclusive=True) for number in range(5_000))
 
     locks.leave(tickets[0])
 

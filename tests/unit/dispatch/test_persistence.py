@@ -11,7 +11,7 @@ from server_stub.core.outcomes import CallFailure, FailureKind, StateAnswered, V
 from server_stub.core.ports import RowReadFailed, StoreUnavailable, UnknownUserTable
 from server_stub.dispatch.options import DispatchOptions
 from tests.support.dispatching import DONE, USER_ROW, WORKER_URL, Answer, dispatching, locking_options, make_call
-from xdb_sdk.protocol import DatabaseErrorInfo, Json, ReadRequest, RetryPolicyConfig, StateOptionsConfig
+from xdb_sdk.protocol import DatabaseErrorInfo, Json, ReadRequest, RetryPolicyConfig, StateOptionsConfig, TableMapping
 
 COLUMNS = {"name": "Ann", "age": 7}
 
@@ -89,6 +89,34 @@ async def test_refused_read_fails_only_the_call_that_asked_for_it() -> None:
             database_error=info,
         )
     }
+
+
+def row_of(number: int) -> TableMapping:
+    return TableMapping(table_name="user", primary_key={"id": number})
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "most_reads"),
+    [("UNKNOWN_COLUMN", range(500), 1), ("TYPE", range(137, 138), 20), ("TYPE", range(100, 108), 40)],
+    ids=["dropped-column", "one-bad-key", "some-bad-keys"],
+)
+async def test_refused_reads_are_found_with_few_reads(kind: str, bad: range, most_reads: int) -> None:
+    info = DatabaseErrorInfo(operation="READ", kind=kind, message="no", table_name="user")
+
+    def refuse(row: RowRead) -> Exception | None:
+        [(_, number)] = row.row.primary_key
+        return RowReadFailed(row.row, info) if number in bad else None
+
+    options = reading_options(**USER_NAME)
+    async with dispatching() as world:
+        world.store.rows["user"] = COLUMNS
+        world.store.refused = refuse
+        world.dispatcher.dispatch(make_call(number, options=options, tables=(row_of(number),)) for number in range(500))
+        await world.sink.wait_for(500)
+
+    failed = {key.state.number for key, outcome in world.sink.outcomes if isinstance(outcome, CallFailure)}
+    assert failed == set(bad)
+    assert len(world.store.reads) <= most_reads
 
 
 async def test_unknown_table_is_a_failed_attempt() -> None:
