@@ -12,9 +12,8 @@ from server_stub.api.limits import ApiLimits
 from server_stub.api.operations import OPERATIONS, Operation, ServiceOperations
 from server_stub.api.refusals import internal_error, invalid_fields, invalid_request, too_large
 from server_stub.core.json_text import find_json_problem
-from server_stub.core.value_sizes import find_large_value
 from server_stub.engine.errors import ServiceError
-from xdb_sdk.protocol import WireModel
+from xdb_sdk.protocol import WireModel, find_large_value
 
 logger = logging.getLogger(__name__)
 

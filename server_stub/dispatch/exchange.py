@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pydantic import ValidationError
 
 from server_stub.core.json_text import find_json_problem
-from server_stub.core.value_sizes import find_large_value
 from server_stub.dispatch.jobs import Job
 from server_stub.dispatch.lines import AnswerTooLarge, read_beginning, read_body
 from server_stub.dispatch.options import DispatchOptions
@@ -29,6 +28,7 @@ from xdb_sdk.protocol import (
     LineSplitter,
     RpcAnswer,
     WaitUntilAnswer,
+    find_large_value,
     join_url,
 )
 

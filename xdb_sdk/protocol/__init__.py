@@ -95,6 +95,9 @@ from xdb_sdk.protocol.urls import (
     join_url,
     normal_url,
 )
+from xdb_sdk.protocol.value_sizes import (
+    find_large_value,
+)
 from xdb_sdk.protocol.worker import (
     DEADLINE_HEADER,
     EXECUTE_PATH,
@@ -256,6 +259,7 @@ __all__ = [
     "WorkerLine",
     "answer_line",
     "call_id_of",
+    "find_large_value",
     "join_url",
     "normal_url",
 ]

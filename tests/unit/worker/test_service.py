@@ -374,9 +374,9 @@ async def test_refusals_that_use_up_no_attempt_are_not_logged(caplog: pytest.Log
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (execute_call("Echo", "x" * 100), "the output of the closing decision is 102 bytes"),
-        (rpc_call("begin", "x" * 100), "the output is 102 bytes"),
-        (execute_call("Trade", "x" * 70, state_locals={"asked": "x" * 100}), "data attribute 'note'"),
+        (execute_call("Echo", "x" * 100), "stateDecision.threadCloseDecision.closeOutput is 102 bytes"),
+        (rpc_call("begin", "x" * 100), "output is 102 bytes"),
+        (execute_call("Trade", "x" * 70, state_locals={"asked": "x" * 100}), "note is "),
     ],
     ids=["output", "rpc output", "attribute"],
 )
@@ -398,7 +398,7 @@ async def test_state_local_and_message_over_the_limit_are_refused() -> None:
     response = await service_of(max_value_bytes=103).respond(type(call), call.to_json())
 
     assert response.status == 424
-    assert b"the message to queue 'orders' is 106 bytes" in response.body
+    assert b"publish.0.payload is 106 bytes" in response.body
 
 
 async def test_next_state_input_over_the_limit_is_refused() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from xdb_sdk.protocol import Json
+from xdb_sdk.protocol._base import Json
 
 _OF_USERS = (Any, tuple[Any, ...])
 """Fields of these types hold one value; the data of a recorded event is several that are kept as one."""
