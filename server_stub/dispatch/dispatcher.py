@@ -100,6 +100,11 @@ class Dispatcher:
         self._is_closed = False
 
     @property
+    def worker_urls(self) -> Sequence[str]:
+        """The workers that are being called, or were a short while ago."""
+        return tuple(self._lanes)
+
+    @property
     def is_idle(self) -> bool:
         """Whether no state call is between `dispatch` and its verdict."""
         return not self._jobs
@@ -193,7 +198,7 @@ class Dispatcher:
     def _lane(self, url: str) -> Lane:
         lane = self._lanes.get(url)
         if lane is None:
-            lane = self._lanes[url] = Lane(url, self._around)
+            lane = self._lanes[url] = Lane(url, self._around, self._lanes.pop)
         return lane
 
     def _take_on(self, call: Call) -> None:

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 _NOTICE_TIMEOUT_S = 5.0
 _FIRST_READ_WAIT_S = 0.1
 _LONGEST_READ_WAIT_S = 5.0
+_USE_CHECK_INTERVAL_S = 60.0
 _GIVEN_UP_SENT = "the call was given up after it had been sent, and the worker may have made it"
 _GIVEN_UP_UNSENT = "the call was given up before it was sent"
 
@@ -38,16 +39,17 @@ class Surroundings:
 
 
 class Lane:
-    """The calls for one worker.
+    """The calls for one worker. `on_unused` is told its URL once it can be forgotten.
 
     Everything handed over in one turn of the event loop is sent together. State calls wait in order while the worker is
     at its limit or says that it is busy; RPCs, whose callers wait, pass them. A worker that has refused an RPC is given
     fewer state calls than it takes, so that there is room for the next.
     """
 
-    def __init__(self, url: str, around: Surroundings) -> None:
+    def __init__(self, url: str, around: Surroundings, on_unused: Callable[[str], object]) -> None:
         self._url = url
         self._around = around
+        self._on_unused = on_unused
         self._rpcs: deque[Job] = deque()
         self._waiting: deque[Job] = deque()
         self._returned: deque[Job] = deque()
@@ -65,6 +67,14 @@ class Lane:
         self._single_until_s = 0.0
         """Until when the worker is taken to lack the batch endpoint."""
         self._is_closed = False
+        self._check_use_later()
+
+    @property
+    def _is_in_use(self) -> bool:
+        """Whether there are calls, or something about the worker to be remembered."""
+        remembers_until_s = max(self._busy_until_s, self._reserved_until_s, self._single_until_s)
+        has_jobs = self._rpcs or self._waiting or self._returned or self._in_flight
+        return bool(has_jobs) or asyncio.get_running_loop().time() < remembers_until_s
 
     def enqueue(self, job: Job) -> None:
         """Send the call with whatever else this turn of the event loop brings."""
@@ -81,6 +91,7 @@ class Lane:
     def close(self) -> None:
         """Send no more calls, and give up those that wait."""
         self._is_closed = True
+        self._use_check.cancel()
         jobs = [*self._rpcs, *self._returned, *self._waiting]
         for queue in (self._rpcs, self._returned, self._waiting):
             queue.clear()
@@ -92,6 +103,16 @@ class Lane:
         """Give up the calls whose requests were cut off."""
         for job in list(self._in_flight):
             self._settle(job, Abandoned(job.is_sent))
+
+    def _check_use_later(self) -> None:
+        self._use_check = asyncio.get_running_loop().call_later(_USE_CHECK_INTERVAL_S, self._check_use)
+
+    def _check_use(self) -> None:
+        """Say when the lane is of no use any more; workers may come and go under ever new URLs."""
+        if self._is_in_use:
+            self._check_use_later()
+        else:
+            self._on_unused(self._url)
 
     def _schedule(self) -> None:
         if self._flush_handle is None:

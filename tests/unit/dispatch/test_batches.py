@@ -1,6 +1,7 @@
 """Calls for one worker share requests, and one call does not wait for another."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
@@ -14,6 +15,7 @@ from xdb_sdk.protocol import (
     ExecuteAnswer,
     Json,
     StateApi,
+    StateOptionsConfig,
     WaitUntilAnswer,
 )
 
@@ -169,6 +171,34 @@ async def test_call_that_a_busy_worker_has_refused_goes_to_the_url_that_it_is_gi
 
     assert world.sink.states_at() == {"e-1": 1}
     assert len(world.worker.calls) == 2
+
+
+async def test_worker_that_is_not_called_any_more_is_forgotten() -> None:
+    async with dispatching() as world:
+        for number in range(300):
+            world.dispatcher.dispatch([make_call(number, worker_url=f"http://w{number}")])
+            await asyncio.sleep(1)
+        known = len(world.dispatcher.worker_urls)
+        await asyncio.sleep(100)
+
+        assert known <= 61
+        assert world.dispatcher.worker_urls == ()
+
+
+async def test_worker_that_is_called_or_has_something_to_be_remembered_is_not_forgotten() -> None:
+    async def handler(body: Json) -> Json:
+        await asyncio.sleep(100)
+        return DONE
+
+    slow = StateOptionsConfig(execute_api_timeout_ms=200_000)
+    options = DispatchOptions(max_call_timeout=timedelta(minutes=5), batch_probe_interval=timedelta(minutes=5))
+    async with dispatching(handler, options=options, has_batch_endpoint=False) as world:
+        world.dispatcher.dispatch([make_call(1, options=slow)])
+        await asyncio.sleep(150)
+        world.dispatcher.dispatch([make_call(2, options=slow)])
+        await world.sink.wait_for(2)
+
+    assert [path for path, _ in world.worker.requests] == [WORKER_BATCH_PATH, EXECUTE_PATH, EXECUTE_PATH]
 
 
 async def test_url_prefix_of_a_worker_comes_before_the_path() -> None:
