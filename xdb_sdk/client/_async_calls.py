@@ -10,7 +10,7 @@ from xdb_sdk._encoding import DEFAULT_ENCODER, ObjectEncoder
 from xdb_sdk._options import ProcessStartOptions
 from xdb_sdk.client._envelope import Envelope
 from xdb_sdk.client._exchange import Call, Outcome, Pause, Plan
-from xdb_sdk.client._operations import Operations, ProcessRef, QueueMessage
+from xdb_sdk.client._operations import READ_AS_DECLARED, Operations, ProcessRef, QueueMessage
 from xdb_sdk.client._options import ClientOptions
 from xdb_sdk.client._results import (
     ProcessInfo,
@@ -36,9 +36,6 @@ from xdb_sdk.protocol import (
 
 T = TypeVar("T")
 Result = TypeVar("Result")
-
-READ_AS_DECLARED = ReadRequest()
-"""Read nothing at first: a worker that needs data says which, and is called again with it."""
 
 
 class AsyncCalls:
@@ -381,14 +378,8 @@ class AsyncUnregisteredClient(AsyncCalls):
             ProcessNotFoundError: There is no such process.
             ProcessNotRunningError: It is closed and the method would have changed it.
         """
-        plan = self._operations.rpc(
-            ProcessRef(process_id, process_execution_id),
-            rpc_name,
-            self._operations.encode(input, "input of the RPC"),
-            timeout,
-            read,
-            read_only=read_only,
-        )
+        ref = ProcessRef(process_id, process_execution_id)
+        plan = self._operations.unregistered_rpc(ref, rpc_name, input, timeout, read, read_only=read_only)
         return await self._run(plan)
 
     async def publish_to_internal_queue(
@@ -427,8 +418,7 @@ class AsyncUnregisteredClient(AsyncCalls):
         Raises what `publish_to_internal_queue` does.
         """
         ref = ProcessRef(process_id, process_execution_id)
-        encoded = [self._operations.encode_message(message) for message in messages]
-        return await self._run(self._operations.publish(ref, encoded))
+        return await self._run(self._operations.unregistered_publish(ref, messages))
 
     async def wait_for_state_completion(
         self,
@@ -502,8 +492,7 @@ class AsyncUnregisteredClient(AsyncCalls):
             ProcessNotRunningError: It is closed.
         """
         ref = ProcessRef(process_id, process_execution_id)
-        values = self._operations.encode_local_attributes(local_attributes)
-        await self._run(self._operations.set_attributes(ref, tables, values))
+        await self._run(self._operations.unregistered_set_attributes(ref, tables, local_attributes))
 
     async def skip_timer(
         self,

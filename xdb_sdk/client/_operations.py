@@ -69,6 +69,9 @@ from xdb_sdk.protocol import (
     WireModel,
 )
 
+READ_AS_DECLARED = ReadRequest()
+"""Read nothing at first: a worker that needs data says which, and is called again with it."""
+
 _HTTP_MARGIN_S = 10.0
 """How much longer than the server's own limit an answer may take."""
 
@@ -171,11 +174,11 @@ class Operations:
                 process_type,
                 options,
                 start_state_id=check_optional_name(starting_state_id, "starting state id"),
-                start_state_input=self.encode(input, "input"),
+                start_state_input=self._encode(input, "input"),
                 start_state_options=starting_state_options or StateOptionsConfig(),
                 tables=(table,) if table else (),
                 object_id=next(iter(table.primary_key.values())) if table else None,
-                local_attributes=self.encode_local_attributes(options.initial_upsert_data_attributes),
+                local_attributes=self._encode_local_attributes(options.initial_upsert_data_attributes),
             )
         )
 
@@ -389,23 +392,39 @@ class Operations:
         )
         yield from self._call("update-config", f"update config of {ref}", request, DoneAnswer)
 
-    def encode(self, value: Json, where: str) -> Json:
+    def unregistered_rpc(
+        self, ref: ProcessRef, rpc_name: str, input: Json, timeout: timedelta, read: ReadRequest, *, read_only: bool
+    ) -> Plan[Json]:
+        """Call an RPC by its name with a JSON value; returns its output."""
+        return self.rpc(ref, rpc_name, self._encode(input, "input of the RPC"), timeout, read, read_only=read_only)
+
+    def unregistered_publish(self, ref: ProcessRef, messages: Sequence[QueueMessage]) -> Plan[int]:
+        """Append messages of JSON values; returns how many were new."""
+        return self.publish(ref, [self._encode_message(message) for message in messages])
+
+    def unregistered_set_attributes(
+        self, ref: ProcessRef, tables: Sequence[TableWrite], local_attributes: Mapping[str, Json]
+    ) -> Plan[None]:
+        """Write columns, and process-local attributes of JSON values."""
+        return self.set_attributes(ref, tables, self._encode_local_attributes(local_attributes))
+
+    def _encode(self, value: Json, where: str) -> Json:
         """Check that a value is JSON that can be stored."""
         return self._encoder.encode(value, Any, where)
 
-    def encode_message(self, message: QueueMessage) -> Message:
+    def _encode_message(self, message: QueueMessage) -> Message:
         """Check name and value of a message whose queue's type is not known."""
         name = check_name(key_name(message.queue), "queue name")
         return Message(
             queue_name=name,
             message_id=check_optional_name(message.dedup_id, "dedup id"),
-            payload=self.encode(message.value, f"message to internal queue {name!r}"),
+            payload=self._encode(message.value, f"message to internal queue {name!r}"),
         )
 
-    def encode_local_attributes(self, values: Mapping[str, Json]) -> dict[str, Json]:
+    def _encode_local_attributes(self, values: Mapping[str, Json]) -> dict[str, Json]:
         """Check names and values of process-local attributes."""
         return {
-            check_name(name, "data attribute name"): self.encode(value, f"data attribute {name!r}")
+            check_name(name, "data attribute name"): self._encode(value, f"data attribute {name!r}")
             for name, value in values.items()
         }
 
