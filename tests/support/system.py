@@ -22,8 +22,9 @@ from server_stub.storage.sqlite import SqliteOptions, SqliteStore, Synchronous
 from tests.support.asgi import AsgiTransport
 from tests.support.virtual_time import VirtualClock
 from xdb_sdk import AsyncClient, AsyncUnregisteredClient, ClientOptions, Registry, Worker
+from xdb_sdk.client._http import MAX_ANSWER_BYTES
 from xdb_sdk.client._transport import LineStream, Reply
-from xdb_sdk.protocol import WORKER_BATCH_PATH
+from xdb_sdk.protocol import WORKER_BATCH_PATH, LineSplitter
 
 WORKER_URL = "http://worker"
 SERVER_URL = "http://server"
@@ -104,13 +105,12 @@ class InMemoryClientTransport:
 
 
 async def _lines(answer: WorkerResponse) -> AsyncIterator[bytes]:
-    rest = b""
+    splitter = LineSplitter(MAX_ANSWER_BYTES)
     async for chunk in answer.chunks():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
+        for line in splitter.feed(chunk):
             yield line
-    if rest:
-        yield rest
+    for line in splitter.rest():
+        yield line
 
 
 def _retry_after_s(answer: WorkerResponse) -> float | None:

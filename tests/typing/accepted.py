@@ -6,6 +6,7 @@ from tests.typing.processes import FORM, CountState, Form, MaybeState, Signup, S
 from xdb_sdk import (
     AsyncClient,
     Client,
+    CommandRequest,
     CommandResults,
     Communication,
     DataAttribute,
@@ -18,6 +19,7 @@ from xdb_sdk import (
     StateMovement,
     TimerCommandResult,
 )
+from xdb_sdk.testing import ProcessTester
 
 
 def rpcs_give_what_they_return(client: Client) -> None:
@@ -42,6 +44,14 @@ def rpcs_may_be_named_by_an_instance(client: Client, signup: Signup) -> None:
     assert_type(client.invoke_rpc("s-7", signup.verify, "email"), str)
     assert_type(client.invoke_rpc("s-7", signup.bare), int)
     assert_type(client.invoke_rpc("s-7", signup.awaited, 3), str)
+
+
+def a_tester_gives_what_methods_return(tester: ProcessTester) -> None:
+    assert_type(tester.invoke_rpc(Signup.verify, "email").returned, str)
+    assert_type(tester.invoke_rpc(Signup.bare).returned, int)
+    assert_type(tester.invoke_rpc(Signup.awaited, 3).returned, str)
+    assert_type(tester.execute(CountState, 3).returned, StateDecision)
+    assert_type(tester.wait_until(CountState, 3).returned, CommandRequest)
 
 
 async def an_async_client_gives_the_same(client: AsyncClient) -> None:
