@@ -74,12 +74,17 @@ class ColumnValueRefused(ValueError):
 
 def _refuse(column: UserColumn, value: ColumnValue) -> ColumnValueRefused:
     """Say that a value is of the wrong type; the value itself, which is the user's, is not repeated."""
-    what = "a document" if isinstance(value, dict) and JSON_TAG in value else f"a {type(value).__name__}"
-    if isinstance(value, dict) and BYTES_TAG in value:
-        what = "binary data"
-    return ColumnValueRefused(
-        "TYPE", f"column {column.name!r} is {column.declared_type or 'untyped'} and does not take {what} of that form"
-    )
+    declared = f"column {column.name!r} is {column.declared_type or 'untyped'}"
+    tags = value.keys() & {JSON_TAG, BYTES_TAG} if isinstance(value, dict) else set()
+    if isinstance(value, dict | list) and not tags:
+        what = "object" if isinstance(value, dict) else "list"
+        return ColumnValueRefused(
+            "TYPE",
+            f'{declared} and does not take a bare {what}: write a document as {{"$json": ...}}, '
+            'and binary data as {"$bytes": "<base64>"}',
+        )
+    what = {JSON_TAG: "a document", BYTES_TAG: "binary data"}.get(next(iter(tags), ""), f"a {type(value).__name__}")
+    return ColumnValueRefused("TYPE", f"{declared} and does not take {what} of that form")
 
 
 def from_wire(column: UserColumn, value: ColumnValue) -> PythonValue | None:

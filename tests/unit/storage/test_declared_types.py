@@ -159,6 +159,27 @@ async def test_a_value_that_sqlite_would_change_is_refused(declared_type: str, v
 
 
 @pytest.mark.parametrize(
+    ("declared_type", "value", "problem"),
+    [
+        ("JSON", {"city": "Bonn"}, """does not take a bare object: write a document as {"$json": ...}"""),
+        ("TEXT", ["Bonn"], """does not take a bare list: write a document as {"$json": ...}"""),
+        ("JSON", {"$bytes": "AA=="}, "does not take binary data of that form"),
+    ],
+    ids=str,
+)
+async def test_refused_object_or_list_says_what_is_taken(declared_type: str, value: Any, problem: str) -> None:
+    store = SqliteStore.open(MEMORY)
+    await store.run_sql(f"CREATE TABLE t (id INTEGER PRIMARY KEY, v {declared_type})")
+
+    with pytest.raises(RowWriteFailed) as failure:
+        await write_row(store, ROW, v=value)
+    await store.close()
+
+    assert problem in failure.value.error.message
+    assert "Bonn" not in failure.value.error.message
+
+
+@pytest.mark.parametrize(
     ("value", "found"),
     [("007", "007"), (7, 7), (0.5, 0.5), (True, 1), ({"$bytes": "AA=="}, {"$bytes": "AA=="}), ({"$json": [1]}, "[1]")],
     ids=str,
