@@ -13,7 +13,8 @@ import click
 from server_stub.config import parse_duration
 
 if TYPE_CHECKING:
-    from xdb_sdk.client import UnregisteredClient
+    from xdb_sdk import Registry
+    from xdb_sdk.client import Client, ClientOptions, UnregisteredClient
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -111,21 +112,43 @@ def client_options(command: CommandT) -> CommandT:
     return command
 
 
-@contextmanager
-def open_client(server_url: str, namespace: str, worker_url: str = WORKER_URL) -> Iterator["UnregisteredClient"]:
-    """Give a client whose errors end the command with one line and exit status 1, ABNORMAL_EXIT or STILL_RUNNING."""
-    from xdb_sdk import ProcessAbnormalExitError, ProcessStillRunningError, XdbError
-    from xdb_sdk.client import ClientOptions, ClientRetryPolicy, UnregisteredClient
+def client_options_of(server_url: str, namespace: str, worker_url: str = WORKER_URL) -> "ClientOptions":
+    """Put the options of a client together; errors end the command as `open_client` says."""
+    from xdb_sdk.client import ClientOptions, ClientRetryPolicy
 
-    try:
-        options = ClientOptions(
+    with _errors_as_one_line():
+        return ClientOptions(
             server_url=server_url,
             namespace=namespace,
             worker_url=worker_url,
             retry=ClientRetryPolicy(max_attempts=_MAX_ATTEMPTS),
         )
-        with UnregisteredClient(options) as client:
-            yield client
+
+
+@contextmanager
+def open_client(options: "ClientOptions") -> Iterator["UnregisteredClient"]:
+    """Give a client whose errors end the command with one line and exit status 1, ABNORMAL_EXIT or STILL_RUNNING."""
+    from xdb_sdk.client import UnregisteredClient
+
+    with _errors_as_one_line(), UnregisteredClient(options) as client:
+        yield client
+
+
+@contextmanager
+def open_typed_client(registry: "Registry", options: "ClientOptions") -> Iterator["Client"]:
+    """Give a client that knows the classes of a registry; its errors are those of `open_client`."""
+    from xdb_sdk.client import Client
+
+    with _errors_as_one_line(), Client(registry, options) as client:
+        yield client
+
+
+@contextmanager
+def _errors_as_one_line() -> Iterator[None]:
+    from xdb_sdk import ProcessAbnormalExitError, ProcessStillRunningError, XdbError
+
+    try:
+        yield
     except ProcessAbnormalExitError as error:
         raise _AbnormalExit(_first_line(error)) from error
     except ProcessStillRunningError as error:

@@ -2,12 +2,23 @@
 
 from datetime import timedelta
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from server_stub.cli._client import WORKER_URL, Duration, JsonValue, NamedJson, client_options, open_client
+from server_stub.cli._client import (
+    WORKER_URL,
+    Duration,
+    JsonValue,
+    NamedJson,
+    client_options,
+    client_options_of,
+    open_client,
+)
 from server_stub.cli._output import compact, print_json, print_process, print_processes
+
+if TYPE_CHECKING:
+    from xdb_sdk.client import ProcessInfo
 
 _ID_REUSE_POLICIES = (
     "ALLOW_IF_NO_RUNNING",
@@ -32,9 +43,14 @@ def process() -> None:
 @process.command()
 @click.argument("process_id")
 @click.argument("process_type")
-@click.option("--state", help="The starting state; without it the process waits for an RPC.")
+@click.option(
+    "--app",
+    metavar="MODULE:NAME",
+    help="The Registry of your processes, or the Worker, to take the options and types of the class from.",
+)
+@click.option("--state", help="The starting state. Without it and without --app the process waits for an RPC.")
 @click.option("--input", "input_value", type=_JSON, help="Input of the starting state.")
-@click.option("--skip-wait-until", is_flag=True, help="The starting state has no wait_until.")
+@click.option("--skip-wait-until", is_flag=True, help="Do not ask the starting state what it waits for.")
 @click.option(
     "--worker-url",
     envvar="XDB_WORKER_URL",
@@ -49,14 +65,23 @@ def process() -> None:
     "--id-reuse-policy", type=click.Choice(_ID_REUSE_POLICIES), default=_ID_REUSE_POLICIES[0], show_default=True
 )
 @click.option("--ignore-already-started", is_flag=True, help="If it is running already, print that execution.")
-@click.option("--attribute", "attributes", type=NamedJson(), multiple=True, help="A process-local attribute.")
+@click.option(
+    "--attribute", "attributes", type=NamedJson(), multiple=True, help="A process-local attribute; with --app any."
+)
 @click.option("--table", help="The table whose row the process is mapped to; needs --key.")
 @click.option("--key", type=NamedJson(), help="The primary key of the row.")
-@click.option("--column", "columns", type=NamedJson(), multiple=True, help="A column to write into the row.")
+@click.option(
+    "--column",
+    "columns",
+    type=NamedJson(),
+    multiple=True,
+    help='A column to write into the row; an object or a list is a JSON document, {"$bytes": BASE64} binary data.',
+)
 @client_options
 def start(
     process_id: str,
     process_type: str,
+    app: str | None,
     state: str | None,
     input_value: Any,
     skip_wait_until: bool,
@@ -75,35 +100,40 @@ def start(
 ) -> None:
     """Start an execution of PROCESS_TYPE under PROCESS_ID, and print its execution id.
 
-    \b
-    xdb process start signup-7 UserSignupProcess --state SubmitState --skip-wait-until \\
-        --table user_sign_up --key user_id='"7"' --column status='"waiting"'
-    """
-    if (table is None) != (key is None) or (columns and table is None):
-        raise click.UsageError("--table and --key go together, and --column needs them")
-    from xdb_sdk import ProcessStartOptions
-    from xdb_sdk.protocol import IdReusePolicy, StateOptionsConfig, TableMapping
+    With --app your module is imported, from the current directory first: the class says which state the process
+    starts with, with which retry policy, timeouts, recovery and loading policy, and what types the values have. Without
+    --app the class is not known here: the starting state gets the default options, and values are taken as they are.
 
-    mapping = None
-    if table is not None and key is not None:
-        mapping = TableMapping(table_name=table, primary_key=dict([key]), initial_write=dict(columns))
+    \b
+    xdb process start signup-7 UserSignupProcess --app myapp.worker:registry \\
+        --key user_id='"7"' --attribute form='{"email": "bo@example.com"}'
+    """
+    from server_stub.cli._start import StartArguments, start_by_class, start_by_names
+    from xdb_sdk import ProcessStartOptions
+    from xdb_sdk.protocol import IdReusePolicy
+
+    arguments = StartArguments(
+        process_id=process_id,
+        process_type=process_type,
+        state=state,
+        input=input_value,
+        skip_wait_until=skip_wait_until,
+        attributes=dict(attributes),
+        table=table,
+        key=key,
+        columns=dict(columns),
+    )
     options = ProcessStartOptions(
         id_reuse_policy=IdReusePolicy(id_reuse_policy),
         timeout=timeout,
         start_delay=start_delay,
         ignore_already_started=ignore_already_started,
-        initial_upsert_data_attributes=dict(attributes),
     )
-    with open_client(server_url, namespace, worker_url) as client:
-        process_execution_id = client.start_process(
-            process_id,
-            process_type,
-            input_value,
-            options,
-            starting_state_id=state,
-            starting_state_options=StateOptionsConfig(skip_wait_until=skip_wait_until),
-            table=mapping,
-        )
+    client_options = client_options_of(server_url, namespace, worker_url)
+    if app is None:
+        process_execution_id = start_by_names(arguments, options, client_options)
+    else:
+        process_execution_id = start_by_class(app, arguments, options, client_options)
     if as_json:
         print_json({"process_execution_id": process_execution_id})
     else:
@@ -113,12 +143,29 @@ def start(
 @process.command()
 @click.argument("process_id")
 @click.option("--include", type=click.Choice(["queues", "closed_states"]), multiple=True, help="Print these too.")
+@click.option("--verbose", "-v", "is_verbose", is_flag=True, help="Print the tracebacks of failures too.")
+@click.option("--execution-id", help="Describe exactly this execution, not the current one.")
 @client_options
-def describe(process_id: str, include: tuple[str, ...], server_url: str, namespace: str, as_json: bool) -> None:
+def describe(
+    process_id: str,
+    include: tuple[str, ...],
+    is_verbose: bool,
+    execution_id: str | None,
+    server_url: str,
+    namespace: str,
+    as_json: bool,
+) -> None:
     """Print all about the current execution of PROCESS_ID: where it stands, and why it does not go on."""
-    with open_client(server_url, namespace) as client:
-        info = client.describe_process(process_id, include=include)  # type: ignore[arg-type]  # click checks the words
-    (print_json if as_json else print_process)(info)
+    with open_client(client_options_of(server_url, namespace)) as client:
+        info = client.describe_process(
+            process_id,
+            include=include,  # type: ignore[arg-type]  # click checks the words
+            process_execution_id=execution_id,
+        )
+    if as_json:
+        print_json(info)
+    else:
+        print_process(info, is_verbose=is_verbose)
 
 
 @process.command(name="list")
@@ -139,7 +186,7 @@ def list_(
     """Print executions, newest first."""
     from xdb_sdk.protocol import ProcessStatus
 
-    with open_client(server_url, namespace) as client:
+    with open_client(client_options_of(server_url, namespace)) as client:
         pages = client.list_processes(
             process_id=process_id,
             process_type=process_type,
@@ -161,7 +208,7 @@ def stop(process_id: str, stop_type: str, reason: str | None, server_url: str, n
     """Close the current execution of PROCESS_ID; one that is closed stays as it is."""
     from xdb_sdk.protocol import ProcessStopType
 
-    with open_client(server_url, namespace) as client:
+    with open_client(client_options_of(server_url, namespace)) as client:
         result = client.stop_process(process_id, ProcessStopType(stop_type), reason)
     if as_json:
         print_json(result)
@@ -184,13 +231,25 @@ def publish(
     namespace: str,
     as_json: bool,
 ) -> None:
-    """Append VALUE, by default null, to the internal QUEUE of PROCESS_ID."""
-    with open_client(server_url, namespace) as client:
+    """Append VALUE, by default null, to the internal QUEUE of PROCESS_ID.
+
+    A queue is made by its first message, and the message is kept until a state receives it. Names and types are not
+    checked against the class; a note says which queues the process waits for, if this is none of them.
+    """
+    with open_client(client_options_of(server_url, namespace)) as client:
+        awaited = _awaited_queues(client.describe_process(process_id))
         is_new = client.publish_to_internal_queue(process_id, queue, value, dedup_id)
     if as_json:
         print_json({"is_new": is_new})
     else:
         click.echo("published" if is_new else "known before")
+    if awaited and queue not in awaited:
+        names = ", ".join(map(repr, awaited))
+        click.echo(f"note: no state waits for queue {queue!r} now; the process waits for {names}", err=True)
+
+
+def _awaited_queues(info: "ProcessInfo") -> list[str]:
+    return sorted({command.queue_name for state in info.states for command in state.queue_commands})
 
 
 @process.command()
@@ -211,7 +270,7 @@ def rpc(
     as_json: bool,
 ) -> None:
     """Call the RPC NAME of PROCESS_ID with VALUE, by default null, and print what it returns."""
-    with open_client(server_url, namespace) as client:
+    with open_client(client_options_of(server_url, namespace)) as client:
         output = client.invoke_rpc(process_id, name, value, timeout=timeout, read_only=read_only)
     if as_json:
         print_json(output)
@@ -228,7 +287,7 @@ def wait(process_id: str, timeout: timedelta | None, server_url: str, namespace:
 
     Exit status 3 says that it ended in another way (failed, timed out, stopped), 4 that it is still running.
     """
-    with open_client(server_url, namespace) as client:
+    with open_client(client_options_of(server_url, namespace)) as client:
         outputs = client.get_process_results(process_id, timeout=timeout)
     if as_json:
         print_json(outputs)

@@ -78,6 +78,11 @@ class WorkerService:
         self._blocked_loop_s = options.blocked_loop_warning.total_seconds()
         self._methods_that_blocked: set[str] = set()
 
+    @property
+    def registry(self) -> Registry:
+        """The processes that it runs."""
+        return self._registry
+
     def start(self) -> None:
         """Accept calls. Only needed after `stop`."""
         self._calls.start()

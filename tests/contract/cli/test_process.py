@@ -1,6 +1,7 @@
 """`xdb process` speaks to a real server about a real process."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,14 @@ def start(run: Run, process_id: str) -> str:
     """Start a greeter, and give its execution id."""
     result = run("process", "start", process_id, "Greeter", "--state", "Wait", "--input", '"Hello"')
     assert result.exit_code == 0, result.output
-    return result.output.strip()
+    return result.stdout.strip()
+
+
+def wait_for_line(run: Run, process_id: str, part: str) -> None:
+    """Wait until `describe` prints something."""
+    ends_at_s = time.monotonic() + 20
+    while part not in run("process", "describe", process_id).output:
+        assert time.monotonic() < ends_at_s, f"describe never said {part!r}"
 
 
 def test_process_is_started_messaged_and_waited_for(run: Run, process_id: str) -> None:
@@ -54,6 +62,29 @@ def test_describe_says_how_many_states_it_leaves_out(run: Run, process_id: str) 
     assert "closed states not shown: 1\n" in shown
     assert "state Wait-1: COMPLETED" in with_closed
     assert "not shown" not in with_closed
+
+
+def test_publish_to_a_queue_that_nobody_waits_for_names_those_that_are_waited_for(run: Run, process_id: str) -> None:
+    start(run, process_id)
+    wait_for_line(run, process_id, "queue names: WAITING")
+
+    misspelt = run("process", "publish", process_id, "nams", '"Ada"')
+    right = run("process", "publish", process_id, "names", '"Ada"')
+
+    assert (misspelt.exit_code, misspelt.stdout) == (0, "published\n")
+    assert misspelt.stderr == "note: no state waits for queue 'nams' now; the process waits for 'names'\n"
+    assert (right.stdout, right.stderr) == ("published\n", "")
+
+
+def test_describe_finds_an_execution_that_is_not_the_current_one(run: Run, process_id: str) -> None:
+    first = start(run, process_id)
+    run("process", "stop", process_id)
+    start(run, process_id)
+
+    shown = run("process", "describe", process_id, "--execution-id", first).output
+
+    assert f"execution:  {first}" in shown
+    assert "TERMINATED (not the current execution)" in shown
 
 
 def test_list_shows_executions_newest_first(run: Run, process_id: str) -> None:
@@ -138,7 +169,7 @@ def test_process_that_runs_already_is_refused_unless_that_is_fine(run: Run, proc
 
     assert again.exit_code == 1
     assert "IdReusePolicy" in again.output
-    assert ignored.output.strip() == process_execution_id
+    assert ignored.stdout.strip() == process_execution_id
 
 
 def test_value_comes_from_a_file_or_standard_input(run: Run, process_id: str, tmp_path: Path) -> None:
