@@ -13,10 +13,10 @@ from xdb_sdk.protocol import CloseType, ConditionalClose, MovementBody, StateDec
 
 InputT = TypeVar("InputT")
 
-NO_DECISION = (
-    "a decision must not be empty: return StateDecision.single_next_state(...), .graceful_complete_process(...), "
-    ".dead_end() or another StateDecision"
+_WHAT_TO_RETURN = (
+    "return StateDecision.single_next_state(...), .graceful_complete_process(...), .dead_end() or another StateDecision"
 )
+NO_DECISION = f"a decision must not be empty: {_WHAT_TO_RETURN}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,5 +257,5 @@ def decision_to_wire(decision: object, definition: ProcessDefinition) -> StateDe
     if decision is None:
         raise InvalidArgumentError(NO_DECISION)
     if not isinstance(decision, StateDecision):
-        raise InvalidArgumentError(f"execute returned a {type(decision).__name__}: {NO_DECISION}")
+        raise InvalidArgumentError(f"execute returned a {type(decision).__name__}: {_WHAT_TO_RETURN}")
     return decision.to_wire(definition)
