@@ -40,7 +40,7 @@ def print_process(info: "ProcessInfo", *, is_verbose: bool = False) -> None:
         "row": f"{info.table_name} {compact(info.object_id)}" if info.table_name else None,
     }
     _print_facts(facts)
-    if info.error and is_verbose:
+    if info.error and is_verbose and info.error.details != info.error.error_message:
         _print_indented(info.error.details)
     for output in info.outputs:
         click.echo(f"output of {output.state_execution_id or 'an RPC'}: {compact(output.output)}")
@@ -89,7 +89,7 @@ def _print_state(state: "StateExecutionInfo", *, is_verbose: bool) -> None:
     if failure is not None:
         first_line = failure.error_message.partition("\n")[0]
         click.echo(f"  attempt {failure.attempt} of {failure.api} failed: {failure.error_type}: {first_line}")
-        if is_verbose:
+        if is_verbose and failure.details != first_line:
             _print_indented(failure.details)
 
 

@@ -194,7 +194,7 @@ def test_a_decision_must_not_be_empty(nothing: object) -> None:
 
 
 def test_something_else_is_no_decision() -> None:
-    with pytest.raises(InvalidArgumentError, match="^execute returned a MovementBody: return StateDecision"):
+    with pytest.raises(InvalidArgumentError, match=r"^execute returned a MovementBody: return StateDecision"):
         decision_to_wire(MovementBody(state_id="count"), COUNTING)
     with pytest.raises(InvalidArgumentError, match="no next state is given"):
         StateDecision.multi_next_states()
