@@ -33,6 +33,7 @@ from server_stub.storage.sqlite import SqliteOptions, SqliteStore, Synchronous
 logger = logging.getLogger(__name__)
 
 _NO_PROCESS = ProcessKey("", "")
+_LEAST_CALLS_IN_MEMORY = 1_000
 
 
 class Closeable(Protocol):
@@ -84,7 +85,7 @@ class Server:
         sink = CommitterSink(self.committer)
         self.dispatcher = Dispatcher(transport, store, sink, _dispatch_options(settings), clock)
         self._delivery = Delivery(
-            store, clock, self.dispatcher.dispatch, self._fire_timers, _delivery_options(settings, notify=notify)
+            store, clock, self.dispatcher, self._fire_timers, _delivery_options(settings, notify=notify)
         )
         self.operations = Operations(
             committer=self.committer,
@@ -256,6 +257,7 @@ def _dispatch_options(settings: ServerSettings) -> DispatchOptions:
     return DispatchOptions(
         max_call_timeout=settings.max_api_timeout,
         max_calls_in_flight=settings.max_worker_calls,
+        max_waiting_calls=_calls_in_memory(settings),
         max_batch_calls=settings.max_worker_batch_calls,
         max_batch_bytes=settings.max_worker_batch_bytes,
         max_answer_bytes=settings.max_answer_bytes,
@@ -278,7 +280,17 @@ def _operations_options(settings: ServerSettings) -> OperationsOptions:
 
 
 def _delivery_options(settings: ServerSettings, *, notify: bool) -> DeliveryOptions:
-    return DeliveryOptions(look_ahead=settings.look_ahead, rescan_interval=settings.rescan_interval, notify=notify)
+    return DeliveryOptions(
+        look_ahead=settings.look_ahead,
+        rescan_interval=settings.rescan_interval,
+        notify=notify,
+        max_planned_calls=_calls_in_memory(settings),
+    )
+
+
+def _calls_in_memory(settings: ServerSettings) -> int:
+    """Give how many calls may wait in memory: enough to keep a worker busy, and not a whole backlog."""
+    return max(2 * settings.max_worker_calls, _LEAST_CALLS_IN_MEMORY)
 
 
 def _api_limits(settings: ServerSettings) -> ApiLimits:

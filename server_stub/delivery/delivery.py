@@ -3,6 +3,9 @@
 After a commit, what it made due goes straight on. What is due within the look-ahead window waits in memory. All else,
 and all that memory has missed, is found by scans of the whole of what is due before the end of the window; a scan
 starts from nothing, so that a row that was committed late is found too.
+
+Memory holds a bounded number of calls. What it has no room for, from a scan or from a commit, stays in the database and
+is scanned for once there is room.
 """
 
 import asyncio
@@ -11,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 from server_stub.core.changes import Changes
 from server_stub.core.model import Call, StateKey, Timer, TimerKey
@@ -22,6 +26,7 @@ logger = logging.getLogger(__name__)
 _FIRST_RETRY_S = 0.25
 _LONGEST_RETRY_S = 5.0
 """Soon after the database is back, all that has become due meanwhile is found."""
+_LEAST_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,12 +38,14 @@ class DeliveryOptions:
         rescan_interval: How often the database is searched.
         notify: Whether commits are listened to. Without it scans alone have to find everything; for tests.
         page_size: How many rows a scan reads at a time.
+        max_planned_calls: How many calls that are due within the window are kept in memory.
     """
 
     look_ahead: timedelta = timedelta(seconds=60)
     rescan_interval: timedelta = timedelta(seconds=30)
     notify: bool = True
     page_size: int = 1_000
+    max_planned_calls: int = 2_000
 
     def __post_init__(self) -> None:
         if self.look_ahead <= self.rescan_interval:
@@ -46,6 +53,18 @@ class DeliveryOptions:
                 f"look_ahead ({self.look_ahead}) must be longer than rescan_interval ({self.rescan_interval}); "
                 "otherwise what becomes due between two scans is late"
             )
+
+
+class CallSink(Protocol):
+    """Makes calls that are due: the dispatcher."""
+
+    def dispatch(self, calls: Iterable[Call]) -> Sequence[Call]:
+        """Make the calls, except those that are being made already; give back those that there is no room for."""
+        ...
+
+    async def wait_for_room(self) -> None:
+        """Wait until there is room for many."""
+        ...
 
 
 class Delivery:
@@ -57,7 +76,7 @@ class Delivery:
     Args:
         store: Searched for what is due.
         clock: Wall time in milliseconds.
-        dispatch: Takes calls that are due; ignores those that are being made already.
+        sink: Takes calls that are due.
         fire: Takes timers that are due. A timer whose row is still there a scan interval later is fired again.
         options: Intervals.
     """
@@ -66,24 +85,28 @@ class Delivery:
         self,
         store: Store,
         clock: Clock,
-        dispatch: Callable[[Sequence[Call]], None],
+        sink: CallSink,
         fire: Callable[[Sequence[TimerKey]], None],
         options: DeliveryOptions | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
-        self._dispatch = dispatch
+        self._sink = sink
         self._fire = fire
         self._options = options or DeliveryOptions()
         self._look_ahead_ms = self._options.look_ahead // timedelta(milliseconds=1)
         self._rescan_interval_s = self._options.rescan_interval.total_seconds()
-        self._plan = Plan()
+        self._plan = Plan(self._options.max_planned_calls)
         self._fired_at_s: dict[TimerKey, float] = {}
         """Timers that were fired and whose rows are not known to be gone."""
         self._is_closed = False
         self._is_scanning = False
         self._changed_during_scan: set[Hashable] = set()
         """States, timers and executions that commits have dealt with since the scan began."""
+        self._left_behind = asyncio.Event()
+        """Set while there are due calls that memory had no room for."""
+        self._behind_at_ms: int | None = None
+        """When the first of the calls is due that the plan had no room for."""
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at_ms = 0
         self._task: asyncio.Task[None] | None = None
@@ -122,14 +145,23 @@ class Delivery:
                 logger.info("searching for what is due works again")
             self.is_healthy = True
             retry_s = 0.0
-            await asyncio.sleep(self._rescan_interval_s)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Sleep until the next scan: for the interval, or until there is room for calls that were left behind."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._rescan_interval_s):
+                await self._left_behind.wait()
+                await self._sink.wait_for_room()
+                await asyncio.sleep(_LEAST_PAUSE_S)  # one scan for all that many commits leave behind
 
     def committed(self, changes: Changes) -> None:
         """Take note of a commit; called in the event loop right after it."""
         if not self._options.notify or self._is_closed:
             return
         self._drop_outdated(changes)
-        self._hand_over(changes.due_calls, changes.new_timers.values())
+        if self._hand_over(changes.due_calls, changes.new_timers.values()):
+            self._left_behind.set()
 
     def _drop_outdated(self, changes: Changes) -> None:
         for state_key in changes.changed_states:
@@ -144,8 +176,12 @@ class Delivery:
                 changes.changed_states, changes.deleted_timers, changes.new_timers, changes.closed_processes
             )
 
-    def _hand_over(self, calls: Iterable[Call], timers: Iterable[Timer]) -> None:
-        """Pass on what is due now, plan what is due within the window, and leave the rest to the scans."""
+    def _hand_over(self, calls: Iterable[Call], timers: Iterable[Timer]) -> Sequence[Call]:
+        """Pass on what is due now, plan what is due within the window, and leave the rest to the scans.
+
+        Returns:
+            Calls that are due now and that there is no room for.
+        """
         now_ms = self._clock()
         end_ms = now_ms + self._look_ahead_ms
         due_calls: list[Call] = []
@@ -154,27 +190,33 @@ class Delivery:
             if call.due_at_ms <= now_ms:
                 due_calls.append(call)
             elif call.due_at_ms < end_ms:
-                self._plan.add_call(call)
+                self._plan_call(call)
         for timer in timers:
             if timer.fire_at_ms <= now_ms:
                 due_timers.append(timer.key)
             elif timer.fire_at_ms < end_ms:
                 self._plan.add_timer(timer)
         self._set_alarm(now_ms)
-        self._pass_on(due_calls, due_timers)
+        return self._pass_on(due_calls, due_timers)
 
-    def _pass_on(self, calls: Sequence[Call], timers: Sequence[TimerKey]) -> None:
+    def _plan_call(self, call: Call) -> None:
+        """Plan a call, or else the scan that will find it when it is due."""
+        if not self._plan.add_call(call) and (self._behind_at_ms is None or call.due_at_ms < self._behind_at_ms):
+            self._behind_at_ms = call.due_at_ms
+
+    def _pass_on(self, calls: Sequence[Call], timers: Sequence[TimerKey]) -> Sequence[Call]:
         now_s = asyncio.get_running_loop().time()
         for key in timers:
             self._fired_at_s[key] = now_s
-        if calls:
-            self._dispatch(calls)
+        declined = self._sink.dispatch(calls) if calls else ()
         if timers:
             self._fire(timers)
+        return declined
 
     def _set_alarm(self, now_ms: int) -> None:
-        """Wake when the earliest of the plan is due."""
-        due_at_ms = self._plan.next_due_at_ms
+        """Wake when the earliest of the plan is due, or of what it had no room for."""
+        instants = [at_ms for at_ms in (self._plan.next_due_at_ms, self._behind_at_ms) if at_ms is not None]
+        due_at_ms = min(instants, default=None)
         if due_at_ms is None or (self._alarm is not None and self._alarm_at_ms <= due_at_ms):
             return
         if self._alarm is not None:
@@ -187,33 +229,59 @@ class Delivery:
         self._alarm = None
         now_ms = self._clock()
         due = self._plan.take_due(now_ms)
+        if self._behind_at_ms is not None and self._behind_at_ms <= now_ms:
+            self._behind_at_ms = None
+            self._left_behind.set()
         self._set_alarm(now_ms)
-        self._pass_on(due.calls, due.timers)
+        if self._pass_on(due.calls, due.timers):
+            self._left_behind.set()
 
     async def _scan(self) -> None:
-        """Find all that is due before the end of the window."""
+        """Find what is due before the end of the window, as far as there is room for it."""
         end_ms = self._clock() + self._look_ahead_ms
+        until_s = asyncio.get_running_loop().time() + self._rescan_interval_s
+        self._left_behind.clear()
+        self._behind_at_ms = None
         self._plan.begin_round()
         self._is_scanning = True
         try:
-            await self._scan_calls(end_ms)
             await self._scan_timers(end_ms)
+            is_complete = await self._scan_calls(end_ms, until_s)
         finally:
             self._is_scanning = False
             self._changed_during_scan.clear()
-        self._plan.end_round()
+        if is_complete:
+            self._plan.end_round()
         self._forget_old_fires()
         self._reset_alarm()
 
-    async def _scan_calls(self, end_ms: int) -> None:
+    async def _scan_calls(self, end_ms: int, until_s: float) -> bool:
+        """Hand over due calls, earliest first, and go no further when memory is full; say whether that were all."""
         limit = self._options.page_size
         after = None
         while True:
             page = await self._store.find_due_calls(end_ms, limit=limit, after=after)
-            self._hand_over([call for call in page if not self._has_changed(call.key.state)], ())
+            if not await self._hand_over_page(page, until_s):
+                self._left_behind.set()
+                return False
+            if page and self._behind_at_ms is not None and self._behind_at_ms <= page[-1].due_at_ms:
+                return False  # what follows is due later than the next scan, as the plan has no room for it
             if len(page) < limit:
-                return
+                return True
             after = (page[-1].due_at_ms, page[-1].key)
+
+    async def _hand_over_page(self, page: Sequence[Call], until_s: float) -> bool:
+        """Hand over calls, waiting for room at most until an instant of the loop's clock; say whether all were taken.
+
+        After that a new scan begins, because timers and what commits have left behind cannot wait any longer.
+        """
+        while page := self._hand_over([call for call in page if not self._has_changed(call.key.state)], ()):
+            try:
+                async with asyncio.timeout_at(until_s):
+                    await self._sink.wait_for_room()
+            except TimeoutError:
+                return False
+        return True
 
     async def _scan_timers(self, end_ms: int) -> None:
         limit = self._options.page_size

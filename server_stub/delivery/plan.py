@@ -26,10 +26,14 @@ class _Planned:
 class Plan:
     """Calls and timers by their instants. A state has at most one planned call, a timer key one instant.
 
+    At most `max_calls` calls are kept, since a call holds all that its worker is told; timers are small.
+
     What is replaced or removed stays in the heap until its instant and is ignored then, so that removing is cheap.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_calls: int) -> None:
+        self._max_calls = max_calls
+        self._call_count = 0
         self._heap: list[tuple[int, int, _Planned]] = []
         self._planned: dict[str, dict[StateKey | TimerKey, _Planned]] = {}
         self._added = 0
@@ -40,9 +44,13 @@ class Plan:
         """When to look next; there may turn out to be nothing due then."""
         return self._heap[0][0] if self._heap else None
 
-    def add_call(self, call: Call) -> None:
-        """Plan a call, in place of another call of the same state."""
+    def add_call(self, call: Call) -> bool:
+        """Plan a call, in place of another call of the same state; say whether there was room."""
+        key = call.key.state
+        if self._call_count >= self._max_calls and key not in self._planned.get(key.process_execution_id, {}):
+            return False
         self._add(call.key.state, call, call.due_at_ms)
+        return True
 
     def add_timer(self, timer: Timer) -> None:
         """Plan a timer, in place of another instant of the same timer."""
@@ -50,13 +58,18 @@ class Plan:
 
     def remove(self, key: StateKey | TimerKey) -> None:
         """Forget what is planned for a state or a timer, if anything is."""
-        planned = self._planned.get(key.process_execution_id)
-        if planned is not None and planned.pop(key, None) is not None and not planned:
+        planned = self._planned.get(key.process_execution_id, {})
+        entry = planned.pop(key, None)
+        if entry is None:
+            return
+        self._call_count -= isinstance(entry.item, Call)
+        if not planned:
             del self._planned[key.process_execution_id]
 
     def remove_process(self, process_execution_id: str) -> None:
         """Forget all that is planned for an execution."""
-        self._planned.pop(process_execution_id, None)
+        planned = self._planned.pop(process_execution_id, {})
+        self._call_count -= sum(isinstance(entry.item, Call) for entry in planned.values())
 
     def take_due(self, now_ms: int) -> Due:
         """Take out what is due at `now_ms`."""
@@ -91,6 +104,7 @@ class Plan:
         if known is not None and known.item == item:
             known.round = self._round
             return
+        self._call_count += known is None and isinstance(item, Call)
         entry = planned[key] = _Planned(key.process_execution_id, key, item, self._round)
         self._added += 1
         heapq.heappush(self._heap, (due_at_ms, self._added, entry))

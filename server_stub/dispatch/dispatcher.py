@@ -92,11 +92,15 @@ class Dispatcher:
         self._store = store
         self._options = options
         self._tasks = TaskSet()
-        self._around = Surroundings(transport, store, options, clock, self.counters, self._tasks)
+        self._around = Surroundings(
+            transport, store, options, clock, self.counters, self._tasks, on_sending=self._note_room
+        )
         self._locks = LockQueue()
         self._lanes: dict[str, Lane] = {}
         self._jobs: dict[str, dict[CallKey, StateJob]] = {}
         """State calls between `dispatch` and verdict, by execution."""
+        self._job_count = 0
+        self._room = asyncio.Event()
         self._is_closed = False
 
     @property
@@ -109,21 +113,34 @@ class Dispatcher:
         """Whether no state call is between `dispatch` and its verdict."""
         return not self._jobs
 
-    def dispatch(self, calls: Iterable[Call]) -> None:
+    def dispatch(self, calls: Iterable[Call]) -> list[Call]:
         """Make calls that are due now, except those that are being made already.
 
         A call that still waits here for another worker URL moves to the one it is now given with.
+
+        Returns:
+            Those that were not taken, because too many wait already. Dispatch them again after `wait_for_room`.
         """
+        declined: list[Call] = []
         if self._is_closed:
-            return
+            return declined
         for call in calls:
             known = self._jobs.get(call.key.state.process_execution_id, {}).get(call.key)
-            if known is None:
+            if known is None and self._waiting_calls >= self._options.max_waiting_calls:
+                declined.append(call)
+            elif known is None:
                 self._take_on(call)
             elif not known.is_begun and known.call.worker_url != call.worker_url:
                 known.is_dropped = True
                 self._forget(known)
                 self._take_on(call)
+        return declined
+
+    async def wait_for_room(self) -> None:
+        """Wait until half of the calls that may wait can be dispatched."""
+        while not self._has_room:
+            self._room.clear()
+            await self._room.wait()
 
     def process_closed(self, process_execution_ids: Sequence[str]) -> None:
         """Drop the calls of closed executions that wait, and tell the workers that run others."""
@@ -201,7 +218,21 @@ class Dispatcher:
             lane = self._lanes[url] = Lane(url, self._around, self._lanes.pop)
         return lane
 
+    @property
+    def _waiting_calls(self) -> int:
+        """How many state calls are here and at no worker."""
+        return self._job_count - (self.counters.in_flight - self.counters.rpcs_in_flight)
+
+    @property
+    def _has_room(self) -> bool:
+        return self._waiting_calls <= self._options.max_waiting_calls // 2
+
+    def _note_room(self) -> None:
+        if self._has_room:
+            self._room.set()
+
     def _take_on(self, call: Call) -> None:
+        self._job_count += 1
         job = StateJob(call, self._on_reply)
         self._jobs.setdefault(job.process_execution_id, {})[call.key] = job
         try:
@@ -293,6 +324,8 @@ class Dispatcher:
         del jobs[job.call.key]
         if not jobs:
             del self._jobs[job.process_execution_id]
+        self._job_count -= 1
+        self._note_room()
         if job.ticket is not None:
             self._locks.leave(job.ticket)
 

@@ -28,7 +28,7 @@ _GIVEN_UP_UNSENT = "the call was given up before it was sent"
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all lanes of a dispatcher share."""
+    """What all lanes of a dispatcher share. `on_sending` is told when calls cease to wait."""
 
     transport: WorkerTransport
     store: Store
@@ -36,6 +36,7 @@ class Surroundings:
     clock: Clock
     counters: DispatchCounters
     tasks: TaskSet
+    on_sending: Callable[[], None]
 
 
 class Lane:
@@ -125,6 +126,8 @@ class Lane:
             return
         self._in_flight.update(dict.fromkeys(jobs))
         self._around.counters.in_flight += len(jobs)
+        self._around.counters.rpcs_in_flight += sum(job.is_rpc for job in jobs)
+        self._around.on_sending()
         self._around.tasks.spawn(self._guard(self._send, jobs))
 
     def _take(self) -> Iterator[Job]:
@@ -243,6 +246,7 @@ class Lane:
         del self._in_flight[job]
         job.is_sent = False
         self._around.counters.in_flight -= 1
+        self._around.counters.rpcs_in_flight -= job.is_rpc
 
     def _hold_back(self, retry_after_s: float) -> None:
         """Give the worker no more than it has for a while. What it finishes meanwhile is replaced."""

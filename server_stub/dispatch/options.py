@@ -14,6 +14,8 @@ class DispatchOptions:
     Attributes:
         max_call_timeout: The longest a call may take, whatever the options of its state say.
         max_calls_in_flight: How many state calls one worker URL is working on at most; the rest waits in order.
+        max_waiting_calls: How many state calls are kept, with their inputs, that no worker is working on: they wait for
+            a worker or a lock, or their outcome is being committed. Others stay in the database for the time being.
         max_batch_calls: Calls in one request at most.
         max_batch_bytes: Size of a request above which no further call is added. A larger call travels alone.
         max_answer_bytes: The largest answer of one call; reading stops there.
@@ -30,6 +32,7 @@ class DispatchOptions:
 
     max_call_timeout: timedelta = timedelta(minutes=1)
     max_calls_in_flight: int = 1_000
+    max_waiting_calls: int = 2_000
     max_batch_calls: int = 64
     max_batch_bytes: int = MIB
     max_answer_bytes: int = 8 * MIB
@@ -53,3 +56,4 @@ class DispatchCounters:
     largest_batch: int = 0
     failures: int = 0
     in_flight: int = 0
+    rpcs_in_flight: int = 0

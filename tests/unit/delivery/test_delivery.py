@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -66,10 +66,13 @@ class World:
     fired: list[tuple[int, TimerKey]] = field(default_factory=list)
     fire_batches: list[int] = field(default_factory=list)
     on_dispatch: Callable[[Call], None] = lambda call: None
+    room: int = 1_000_000
+    """How many more calls are taken."""
+    _has_room: asyncio.Event = field(default_factory=asyncio.Event)
     delivery: Delivery = field(init=False)
 
     def begin(self, options: DeliveryOptions) -> None:
-        self.delivery = Delivery(cast(Store, self.store), self.clock, self._dispatch, self._fire, options)
+        self.delivery = Delivery(cast(Store, self.store), self.clock, self, self._fire, options)
 
     def commit_timers(self, *timers: Timer) -> None:
         self.store.timers.update({timer.key: timer for timer in timers})
@@ -79,11 +82,27 @@ class World:
         self.store.calls.update({call.key: call for call in calls})
         self.delivery.committed(Changes(due_calls=list(calls)))
 
-    def _dispatch(self, calls: Sequence[Call]) -> None:
-        self.dispatched += [(_elapsed_ms(), call.key) for call in calls]
+    def dispatch(self, calls: Iterable[Call]) -> Sequence[Call]:
+        """Take calls while there is room; each is done at once, but its place is free only once `make_room` says so."""
+        declined: list[Call] = []
         for call in calls:
+            if self.room == 0:
+                declined.append(call)
+                continue
+            self.room -= 1
             self.on_dispatch(call)
+            self.dispatched.append((_elapsed_ms(), call.key))
             self.store.calls.pop(call.key, None)
+        return declined
+
+    async def wait_for_room(self) -> None:
+        while self.room == 0:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    def make_room(self, room: int) -> None:
+        self.room = room
+        self._has_room.set()
 
     def _fire(self, keys: Sequence[TimerKey]) -> None:
         self.fire_batches.append(len(keys))
@@ -386,6 +405,81 @@ async def test_nothing_is_handed_over_after_close() -> None:
 
     assert world.fired == []
     assert world.dispatched == []
+
+
+@asynccontextmanager
+async def crowded(options: DeliveryOptions, calls: int, *, room: int, due_in_ms: int = -DAY_MS) -> AsyncIterator[World]:
+    """Deliver many calls from the database to a dispatcher with little room."""
+    world = World(DueStore(), VirtualClock(), room=room)
+    due_at_ms = EPOCH_MS + due_in_ms
+    world.store.calls = {
+        call.key: call for call in (make_call(number, due_at_ms=due_at_ms + number) for number in range(calls))
+    }
+    world.begin(options)
+    world.delivery.start()
+    try:
+        yield world
+    finally:
+        await world.delivery.close()
+
+
+async def test_scan_reads_no_further_than_there_is_room_and_goes_on_when_there_is() -> None:
+    async with crowded(DeliveryOptions(page_size=10), 100, room=15) as world:
+        await asyncio.sleep(5)
+        pages_while_full = list(world.store.page_sizes)
+        world.make_room(1_000)
+        await asyncio.sleep(0.01)
+
+    assert pages_while_full == [10, 10]
+    assert [key.state.number for _, key in world.dispatched] == list(range(100))
+
+
+async def test_room_that_comes_bit_by_bit_is_used_and_no_call_is_forgotten() -> None:
+    async with crowded(DeliveryOptions(page_size=10), 300, room=1) as world:
+        for _ in range(400):
+            await asyncio.sleep(1)
+            world.make_room(1)
+
+    assert sorted(key.state.number for _, key in world.dispatched) == list(range(300))
+
+
+async def test_commit_without_room_is_left_to_a_scan_as_soon_as_there_is_room() -> None:
+    async with delivering() as world:
+        await asyncio.sleep(1)
+        world.room = 0
+        world.commit_calls(make_call(1))
+        await asyncio.sleep(4)
+        was_dispatched = list(world.dispatched)
+        world.make_room(10)
+        await asyncio.sleep(1)
+
+    assert was_dispatched == []
+    assert world.dispatched == [(5_100, make_call(1).key)]
+
+
+async def test_timers_are_found_and_fire_on_time_while_there_is_no_room_for_calls() -> None:
+    async with crowded(DeliveryOptions(page_size=10), 100, room=0) as world:
+        await asyncio.sleep(1)
+        world.commit_timers(make_timer(80_000, 1))
+        await asyncio.sleep(100)
+
+    assert world.fired == [(80_000, make_timer(0, 1).key)]
+
+
+async def test_calls_that_become_due_are_made_on_time_though_memory_holds_only_some() -> None:
+    options = DeliveryOptions(page_size=10, max_planned_calls=7)
+    async with crowded(options, 60, room=1_000, due_in_ms=5_000) as world:
+        await asyncio.sleep(1)
+        pages_at_first = list(world.store.page_sizes)
+        for number in range(60, 80):
+            world.commit_calls(make_call(number, due_at_ms=EPOCH_MS + 20_000))
+        await asyncio.sleep(30)
+
+    late_ms = {key.state.number: at_ms - (5_000 + key.state.number) for at_ms, key in world.dispatched}
+    assert pages_at_first == [10]
+    assert sorted(late_ms) == list(range(80))
+    assert all(0 <= late_ms[number] < 1_000 for number in range(60))
+    assert all(20_000 <= at_ms < 21_000 for at_ms, key in world.dispatched if key.state.number >= 60)
 
 
 def test_window_that_is_not_longer_than_the_scan_interval_is_refused() -> None:

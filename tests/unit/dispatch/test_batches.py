@@ -2,18 +2,21 @@
 
 import asyncio
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
-from server_stub.core.outcomes import CallFailure, FailureKind, StateAnswered
+from server_stub.core.outcomes import CallFailure, FailureKind, RpcAnswered, StateAnswered, Verdict
+from server_stub.dispatch.jobs import RpcInvocation
 from server_stub.dispatch.options import DispatchOptions
-from tests.support.dispatching import DONE, WORKER_URL, Answer, answer_done, dispatching, make_call
+from tests.support.dispatching import DONE, WORKER_URL, Answer, answer_done, dispatching, make_call, make_process
 from xdb_sdk.protocol import (
     EXECUTE_PATH,
     WAIT_UNTIL_PATH,
     WORKER_BATCH_PATH,
     ExecuteAnswer,
     Json,
+    ReadRequest,
     StateApi,
     StateOptionsConfig,
     WaitUntilAnswer,
@@ -82,6 +85,46 @@ async def test_calls_beyond_the_limit_in_flight_wait_in_order() -> None:
     assert most == 3
     assert [body["context"]["processId"] for body in world.worker.calls] == [f"p-{number}" for number in range(9)]
     assert world.dispatcher.counters.in_flight == 0
+
+
+async def test_calls_beyond_those_that_may_wait_are_declined_until_there_is_room() -> None:
+    async def handler(body: Json) -> Json:
+        await asyncio.sleep(1)
+        return DONE
+
+    calls = [make_call(number) for number in range(50)]
+    left: list[int] = []
+    async with dispatching(handler, options=DispatchOptions(max_calls_in_flight=4, max_waiting_calls=10)) as world:
+        declined = world.dispatcher.dispatch(calls)
+        while declined:
+            left.append(len(declined))
+            await world.dispatcher.wait_for_room()
+            declined = world.dispatcher.dispatch(declined)
+        await world.sink.wait_for(50)
+
+    assert left[0] == 40
+    assert all(before - after <= 10 for before, after in pairwise(left))
+    assert sorted(key.state.number for key, _ in world.sink.outcomes) == list(range(50))
+    assert world.sink.at_s[-1] == 13
+
+
+async def test_rpcs_take_no_room_from_the_calls_that_may_wait() -> None:
+    async def handler(body: Json) -> Json:
+        await asyncio.sleep(1)
+        return {"output": None} if "rpcName" in body else DONE
+
+    async def commit(answered: RpcAnswered) -> Verdict:
+        return Verdict.APPLIED
+
+    async with dispatching(handler, options=DispatchOptions(max_waiting_calls=10)) as world:
+        invocation = RpcInvocation(make_process(1), "verify", None, 5_000, ReadRequest())
+        rpcs = [asyncio.create_task(world.dispatcher.rpc(invocation, commit)) for _ in range(30)]
+        await asyncio.sleep(0.5)
+        declined = world.dispatcher.dispatch(make_call(number) for number in range(12))
+        await asyncio.gather(*rpcs)
+
+    assert [call.key.state.number for call in declined] == [10, 11]
+    assert world.dispatcher.counters.rpcs_in_flight == 0
 
 
 async def test_call_in_flight_is_not_made_again() -> None:

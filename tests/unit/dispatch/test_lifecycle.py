@@ -86,7 +86,7 @@ async def test_close_gives_up_any_number_of_calls_that_wait_for_one_lock(caplog:
     options = locking_options("age")
     async with dispatching(slow) as world:
         world.store.rows["user"] = {"age": 7}
-        world.dispatcher.dispatch(make_call(number, options=options, tables=(USER_ROW,)) for number in range(3_000))
+        world.dispatcher.dispatch(make_call(number, options=options, tables=(USER_ROW,)) for number in range(2_000))
         await asyncio.sleep(1)
         await world.dispatcher.close(grace_s=30)
 
