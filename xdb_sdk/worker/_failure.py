@@ -30,7 +30,6 @@ class WorkerCallError(XdbError):
         status: HTTP status of the answer.
         body: Its body.
         retry_after_s: When the server may try again, for 429 and 503.
-        raised: The exception that made the call fail, for the worker's log; None for a refusal.
     """
 
     code = "worker_call"
@@ -41,12 +40,10 @@ class WorkerCallError(XdbError):
         body: WorkerErrorBody | ReviseAnswer,
         *,
         retry_after_s: float | None = None,
-        raised: BaseException | None = None,
     ) -> None:
         self.status = status
         self.body = body
         self.retry_after_s = retry_after_s
-        self.raised = raised
         super().__init__(f"{status} {self.error_type}")
 
     @property
@@ -60,10 +57,9 @@ class WorkerCallError(XdbError):
         return self.body.detail.partition("\n")[0] if isinstance(self.body, WorkerErrorBody) else ""
 
     @property
-    def exc_info(self) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
-        """What `logging` takes to write the traceback: the innermost frames, from the user's method on."""
-        error = self.raised
-        return None if error is None else (type(error), error, _last_frames(_user_frames(error.__traceback__)))
+    def detail(self) -> str:
+        """What went wrong, with the traceback if user code did; fit for a log and a database."""
+        return self.body.detail if isinstance(self.body, WorkerErrorBody) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +117,7 @@ def _failure(status: HTTPStatus, error: BaseException) -> WorkerCallError:
         detail=_detail(error),
         retryable=not isinstance(error, NonRetryableError),
     )
-    return WorkerCallError(status, body, raised=error)
+    return WorkerCallError(status, body)
 
 
 def _raised_by_user(error: BaseException) -> BaseException:
@@ -156,14 +152,6 @@ def _user_frames(trace: TracebackType | None) -> TracebackType | None:
     while user_trace and user_trace.tb_frame.f_globals.get("__name__", "").startswith(_OWN_MODULES):
         user_trace = user_trace.tb_next
     return user_trace or trace
-
-
-def _last_frames(trace: TracebackType | None) -> TracebackType | None:
-    frames = []
-    while trace:
-        frames.append(trace)
-        trace = trace.tb_next
-    return frames[-_MAX_FRAMES:][0] if frames else None
 
 
 def _storable(text: str) -> str:

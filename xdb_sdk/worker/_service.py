@@ -240,8 +240,8 @@ class WorkerService:
         context = call.context
         logger.log(
             logging.ERROR if failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR else logging.WARNING,
-            "call failed",
-            exc_info=failure.exc_info,
+            "call failed: %s",
+            failure.detail,
             extra={
                 "operation": _operation_of(call),
                 "error_type": failure.error_type,
