@@ -12,7 +12,7 @@ from tests.simulation.world import World
 from tests.support import virtual_time
 
 FIRST, AFTER = map(int, os.environ.get("XDB_SIMULATION_SEEDS", "0:2000").split(":"))
-CHUNK = 50
+CHUNK = 25
 
 
 def live_through(seed: int, directory: Path) -> World:
