@@ -1,5 +1,6 @@
 """One server and one worker for all tests of the command line."""
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from server_stub.cli import main
+from server_stub.cli._logging import FactFormatter
 from tests.support.real_processes import RunningCommand, free_port
 
 GREETER = "tests.contract.service_api.greeter:app"
@@ -37,6 +39,17 @@ def run(server: RunningCommand, worker: RunningCommand, monkeypatch: pytest.Monk
         return CliRunner().invoke(main, arguments, input=stdin, prog_name="xdb")
 
     return invoke
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """Undo what a command that runs inside of the test does to the log, for the tests that follow."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
+    for handler in [each for each in root.handlers if isinstance(each.formatter, FactFormatter)]:
+        root.removeHandler(handler)
 
 
 @pytest.fixture
