@@ -363,6 +363,7 @@ class Dispatcher:
                 return _lock_not_acquired()
 
     async def _send_rpc(self, job: RpcJob) -> RpcAnswer | ReviseAnswer | CallFailure:
+        job.is_called = False
         job.replied = asyncio.get_running_loop().create_future()
         self._lane(job.invocation.process.worker_url).enqueue(job)
         try:
@@ -373,7 +374,7 @@ class Dispatcher:
                 return _unanswered(job)
             reply = job.replied.result()  # it came with the end of the time
         if isinstance(reply, Abandoned):
-            raise DispatcherClosed(may_have_run=reply.was_sent or job.has_run)
+            raise DispatcherClosed(may_have_run=job.is_called or job.has_run)
         assert isinstance(reply, RpcAnswer | ReviseAnswer | CallFailure)
         return reply
 
@@ -400,7 +401,7 @@ def _unanswered(job: RpcJob) -> CallFailure:
         RpcNotAnswered: The worker has not been called this time.
     """
     timeout_s = job.invocation.timeout_ms / 1_000
-    if job.is_sent or (job.busy is None and job.plan.is_empty):
+    if job.is_called or (job.busy is None and job.plan.is_empty):
         return timed_out(timeout_s)
     if job.busy is not None:
         reason = f"the worker had no room for the RPC within its timeout of {timeout_s:g} s ({job.busy.details})"

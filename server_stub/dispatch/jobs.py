@@ -282,7 +282,7 @@ class StateJob(Job):
 class RpcJob(Job):
     """A call of an RPC. `replied` holds what came of the last time it was sent."""
 
-    __slots__ = ("ends_at_s", "invocation", "queue_sizes", "replied")
+    __slots__ = ("ends_at_s", "invocation", "is_called", "queue_sizes", "replied")
 
     path = RPC_PATH
     operation = "rpc"
@@ -294,6 +294,8 @@ class RpcJob(Job):
         self.invocation = invocation
         self.queue_sizes = queue_sizes
         self.ends_at_s = ends_at_s
+        self.is_called = False
+        """Whether the worker has been sent it and has not said that it did not begin; stays so when it is given up."""
         self.replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
     @property
@@ -312,6 +314,10 @@ class RpcJob(Job):
     def tables(self) -> Sequence[TableMapping]:
         return self.invocation.process.tables
 
+    def take_back(self) -> None:
+        super().take_back()
+        self.is_called = False
+
     @property
     def has_run(self) -> bool:
         """Whether the method has run and its answer could not be applied."""
@@ -321,6 +327,7 @@ class RpcJob(Job):
         process = self.invocation.process
         left_s = self.ends_at_s - asyncio.get_running_loop().time()
         self.timeout_s = max(left_s, 0.001)
+        self.is_called = True
         context = CallContext(
             protocol_version=PROTOCOL_VERSION,
             namespace=process.namespace,

@@ -80,7 +80,7 @@ class Lane:
     def enqueue(self, job: Job) -> None:
         """Send the call with whatever else this turn of the event loop brings."""
         if self._is_closed:
-            job.reply_to(job, Abandoned(was_sent=False))
+            job.reply_to(job, Abandoned())
             return
         (self._rpcs if job.is_rpc else self._waiting).append(job)
         self._schedule()
@@ -98,12 +98,12 @@ class Lane:
             queue.clear()
         for job in jobs:
             if not job.is_dropped:
-                job.reply_to(job, Abandoned(was_sent=False))
+                job.reply_to(job, Abandoned())
 
     def abandon_in_flight(self) -> None:
         """Give up the calls whose requests were cut off."""
         for job in list(self._in_flight):
-            self._settle(job, Abandoned(job.is_sent))
+            self._settle(job, Abandoned())
 
     def _check_use_later(self) -> None:
         self._use_check = asyncio.get_running_loop().call_later(_USE_CHECK_INTERVAL_S, self._check_use)
@@ -238,7 +238,7 @@ class Lane:
         if not isinstance(reply, Busy | Spoiled):
             job.reply_to(job, reply)
         elif self._is_closed:
-            job.reply_to(job, Abandoned(was_sent=False))
+            job.reply_to(job, Abandoned())
         else:
             (self._rpcs if job.is_rpc else self._returned).append(job)
 

@@ -32,9 +32,7 @@ class Spoiled:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """The server is closing. `was_sent` says whether the worker may have begun with the call."""
-
-    was_sent: bool
+    """The server is closing."""
 
 
 Reply: TypeAlias = Answer | ReviseAnswer | Busy | Spoiled | Abandoned | CallFailure
