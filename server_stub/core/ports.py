@@ -116,10 +116,6 @@ class RowReadFailed(StoreError):
         super().__init__(f"{error.table_name}: {error.kind}: {error.message}")
 
 
-class UnknownUserTable(StoreError):
-    """A table or column that the user's database does not have."""
-
-
 class MappingRefused(StoreError):
     """A mapping does not fit the table it names; whoever asks to start with it is told what is wrong."""
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, 
 from dataclasses import dataclass
 
 from server_stub.core.outcomes import CallFailure, FailureKind
-from server_stub.core.ports import CallReads, Clock, RowReadFailed, Store, StoreUnavailable, UnknownUserTable
+from server_stub.core.ports import CallReads, Clock, RowReadFailed, Store, StoreUnavailable
 from server_stub.dispatch.exchange import BATCH_HEADERS, CALL_HEADERS, BatchRefused, Exchange
 from server_stub.dispatch.jobs import Job
 from server_stub.dispatch.options import DispatchCounters, DispatchOptions
@@ -276,11 +276,10 @@ class Lane:
         """Read for calls; if a read is refused, find those that ask for it by halving, so that it hurts no other."""
         try:
             reads = await self._read_for(jobs)
-        except (RowReadFailed, UnknownUserTable) as error:
-            info = _error_info(error)
-            if _are_all_refused(jobs, info):
+        except RowReadFailed as refused:
+            if _are_all_refused(jobs, refused.error):
                 for job in jobs:
-                    self._settle(job, read_failure(info))
+                    self._settle(job, read_failure(refused.error))
                 return
             by_columns = sorted(jobs, key=_columns_of)
             middle = len(jobs) // 2
@@ -337,12 +336,6 @@ def read_failure(error: DatabaseErrorInfo) -> CallFailure:
         f"{error.table_name or 'attributes'}: {error.kind}: {error.message}",
         database_error=error,
     )
-
-
-def _error_info(error: RowReadFailed | UnknownUserTable) -> DatabaseErrorInfo:
-    if isinstance(error, RowReadFailed):
-        return error.error
-    return DatabaseErrorInfo(operation="READ", kind="UNKNOWN_TABLE", message=str(error))
 
 
 def _are_all_refused(jobs: Sequence[Job], error: DatabaseErrorInfo) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from server_stub.core.model import ReadSet, RowKey, RowRead
 from server_stub.core.outcomes import CallFailure, FailureKind, StateAnswered, Verdict
-from server_stub.core.ports import RowReadFailed, StoreUnavailable, UnknownUserTable
+from server_stub.core.ports import RowReadFailed, StoreUnavailable
 from server_stub.dispatch.options import DispatchOptions
 from tests.support.dispatching import DONE, USER_ROW, WORKER_URL, Answer, dispatching, locking_options, make_call
 from xdb_sdk.protocol import DatabaseErrorInfo, Json, ReadRequest, RetryPolicyConfig, StateOptionsConfig, TableMapping
@@ -117,18 +117,6 @@ async def test_refused_reads_are_found_with_few_reads(kind: str, bad: range, mos
     failed = {key.state.number for key, outcome in world.sink.outcomes if isinstance(outcome, CallFailure)}
     assert failed == set(bad)
     assert len(world.store.reads) <= most_reads
-
-
-async def test_unknown_table_is_a_failed_attempt() -> None:
-    async with dispatching() as world:
-        world.store.refused = lambda row: UnknownUserTable("no table 'user'")
-        world.dispatcher.dispatch([reading_call(1, **USER_NAME)])
-        [outcome] = await world.sink.wait_for(1)
-
-    assert isinstance(outcome, CallFailure)
-    assert outcome.kind is FailureKind.DATABASE_READ
-    assert outcome.database_error is not None
-    assert outcome.database_error.kind == "UNKNOWN_TABLE"
 
 
 async def test_table_that_the_execution_is_not_mapped_to_is_a_failed_attempt() -> None:
