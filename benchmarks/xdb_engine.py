@@ -1,4 +1,8 @@
-"""xdb as its users run it: `xdb server` and `xdb worker` with their defaults, and an `AsyncClient` in this process."""
+"""xdb as its users run it: `xdb server` and `xdb worker` with their defaults, and clients in this process.
+
+Calls at the same time are made by an `AsyncClient`, calls one after another by a `Client`, as programs of either kind
+do.
+"""
 
 import asyncio
 import os
@@ -15,7 +19,7 @@ import psutil
 
 from benchmarks.processes import ChainProcess, SignalProcess, SleepProcess, registry
 from benchmarks.workloads import CHAIN_STEPS, Usage
-from xdb_sdk import AsyncClient, ClientOptions, WaitUntilStatus
+from xdb_sdk import AsyncClient, Client, ClientOptions, WaitUntilStatus
 
 ROOT = Path(__file__).parents[1]
 START_TIMEOUT_S = 30.0
@@ -38,20 +42,21 @@ class XdbEngine:
 
     name = "xdb"
 
-    def __init__(self, client: AsyncClient, status_url: str, processes: list[psutil.Process]) -> None:
+    def __init__(
+        self, client: AsyncClient, sequential: Client, status_url: str, processes: list[psutil.Process]
+    ) -> None:
         self._client = client
+        self._sequential = sequential
         self._status_url = status_url
         self._processes = processes
 
     async def run_chain(self, process_id: str) -> None:
-        await self._run_chain(process_id, CHAIN_STEPS)
+        await self._client.start_process(process_id, ChainProcess, CHAIN_STEPS)
+        await self._client.wait_for_process_completion(process_id)
 
     async def run_one_step(self, process_id: str) -> None:
-        await self._run_chain(process_id, 1)
-
-    async def _run_chain(self, process_id: str, steps: int) -> None:
-        await self._client.start_process(process_id, ChainProcess, steps)
-        await self._client.wait_for_process_completion(process_id)
+        self._sequential.start_process(process_id, ChainProcess, 1)
+        self._sequential.wait_for_process_completion(process_id)
 
     async def start_waiting(self, process_id: str) -> None:
         await self._client.start_process(process_id, SignalProcess)
@@ -102,8 +107,10 @@ async def running_engine(database_url: str, directory: Path) -> AsyncIterator[Xd
     ):
         await _until_answered(f"{server_url}/readyz", server, directory / "server.log")
         await _until_answered(f"{worker_url}/healthz", worker, directory / "worker.log")
-        async with AsyncClient(registry, ClientOptions(server_url=server_url, worker_url=worker_url)) as client:
-            yield XdbEngine(client, f"{server_url}/internal/status", [server, worker])
+        options = ClientOptions(server_url=server_url, worker_url=worker_url)
+        with Client(registry, options) as sequential:
+            async with AsyncClient(registry, options) as client:
+                yield XdbEngine(client, sequential, f"{server_url}/internal/status", [server, worker])
 
 
 @contextmanager

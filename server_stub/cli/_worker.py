@@ -64,18 +64,18 @@ def worker(app: str, host: str, port: int, log_level: str, shutdown_grace: timed
     from server_stub.cli._logging import logging_config
 
     _check_app(app, import_named(app))
+    config = uvicorn.Config(
+        app,
+        reload=reload,
+        access_log=False,
+        log_config=logging_config(log_level.upper()),
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=math.ceil(shutdown_grace.total_seconds()),
+    )
+    server = uvicorn.Server(config)
     with listen(host, port) as listener, suppress(KeyboardInterrupt):
-        config = uvicorn.Config(
-            app,
-            reload=reload,
-            access_log=False,
-            log_config=logging_config(log_level.upper()),
-            server_header=False,
-            ws="none",
-            timeout_graceful_shutdown=math.ceil(shutdown_grace.total_seconds()),
-        )
         click.echo(f"xdb worker {app} on {shown_url(host, port)} (Ctrl+C stops it)")
-        server = uvicorn.Server(config)
         if config.should_reload:
             from uvicorn.supervisors import ChangeReload
 

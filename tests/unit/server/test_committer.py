@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -54,7 +54,7 @@ async def make_committer(store: FailingStore) -> AsyncIterator[Callable[..., Com
     made: list[Committer] = []
 
     def make(**options: Any) -> Committer:
-        committer = Committer(store, VirtualClock(), lambda changes: None, **options)
+        committer = Committer(cast(Store, store), VirtualClock(), lambda changes: None, **options)
         made.append(committer)
         return committer
 
@@ -151,7 +151,7 @@ async def test_event_with_a_bug_fails_alone(
     store: FailingStore, make_committer: Callable[..., Committer], caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(StartProcess):
-        def apply(self, *_: Any) -> StartAnswer:
+        def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> StartAnswer:
             raise ZeroDivisionError
 
     committer = make_committer()
@@ -203,7 +203,7 @@ async def test_commit_that_cannot_be_handed_on_is_answered_and_the_next_one_goes
     def refuse(changes: Changes) -> None:
         raise TypeError("unhashable")
 
-    committer = Committer(store, VirtualClock(), refuse)
+    committer = Committer(cast(Store, store), VirtualClock(), refuse)
     committer.start()
 
     answers = [await committer.submit(start("a")), await committer.submit(start("b"))]
