@@ -54,7 +54,7 @@ async def test_a_table_whose_rows_have_several_names_is_volatile(database: Datab
         ("ON UPDATE RESTRICT ON DELETE NO ACTION", set()),
         ("", set()),
     ],
-    ids=str,
+    ids=["update cascades", "delete sets null", "nothing is done", "no action named"],
 )
 async def test_both_ends_of_a_foreign_key_that_acts_are_volatile(
     database: Database, action: str, expected: set[str]
