@@ -1,6 +1,6 @@
 """What every wire model shares: immutable, camelCase on the wire, unknown fields ignored in both directions."""
 
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -29,6 +29,10 @@ class WireModel(BaseModel):
         extra="ignore",
         ser_json_inf_nan="constants",
     )
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Give the model itself: nobody changes it, and pydantic copies each default for each new model otherwise."""
+        return self
 
     def to_json(self) -> bytes:
         """Write the model as wire JSON, without the fields that hold their default."""
