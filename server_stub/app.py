@@ -16,7 +16,7 @@ from server_stub.api.limits import ApiLimits
 from server_stub.config import ServerSettings, load_settings
 from server_stub.core.changes import Changes
 from server_stub.core.model import ProcessKey, TimerKey
-from server_stub.core.ports import Clock, Store
+from server_stub.core.ports import Clock, Store, StoreUnavailable
 from server_stub.core.timer_events import TimerFired
 from server_stub.delivery.delivery import Delivery, DeliveryOptions
 from server_stub.dispatch.dispatcher import Dispatcher
@@ -150,11 +150,13 @@ class Server:
         await self.close()
 
     async def check_ready(self) -> None:
-        """Read from the system tables.
+        """Read from the system tables, and see that the server commits.
 
         Raises:
             StoreError: They cannot be read, or the server is stopping.
         """
+        if not self.committer.is_running:
+            raise StoreUnavailable("the server does not commit")
         await self._store.find_process(_NO_PROCESS, None)
 
     def counters(self) -> dict[str, dict[str, int]]:

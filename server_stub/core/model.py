@@ -36,7 +36,6 @@ from xdb_sdk.protocol import (
 )
 
 JsonText: TypeAlias = str
-NULL: JsonText = "null"
 
 
 def json_text(value: Json) -> JsonText:

@@ -153,6 +153,11 @@ class Committer:
         if self._task is not None:
             await self._task
 
+    @property
+    def is_running(self) -> bool:
+        """Whether events are being committed: between `start` and the end of `close`."""
+        return self._task is not None and not self._task.done()
+
     def submit(self, event: Event[ResultT], *, is_patient: bool = False) -> "asyncio.Future[ResultT]":
         """Hand over an event; the future has its result once it is committed.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from server_stub.core.ports import StoreUnavailable
 from tests.engine.service_http import post, request, start_of
 from tests.support.system import WORKER_URL, System
 from xdb_sdk import (
@@ -224,3 +225,12 @@ async def test_description_of_a_long_life_is_of_its_latest_states_and_says_how_m
     assert [state.number for state in long.states[:2]] == [52, 53]
     assert long.states[-1] == short.states[0]
     assert long.omitted_states == 51
+
+
+async def test_server_that_no_longer_commits_is_not_ready(system: System) -> None:
+    await system.server.check_ready()
+
+    await system.server.committer.close()
+
+    with pytest.raises(StoreUnavailable):
+        await system.server.check_ready()

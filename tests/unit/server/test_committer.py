@@ -228,3 +228,14 @@ async def test_event_that_must_wait_is_applied_in_the_next_transaction(
 
     assert [answer.process_execution_id for answer in answers] == ["execution-of-a", "e-b"]
     assert store.transactions == 2
+
+
+async def test_committer_is_running_from_its_start_to_its_end(make_committer: Callable[..., Committer]) -> None:
+    committer = make_committer()
+    before = committer.is_running
+
+    committer.start()
+    meanwhile = committer.is_running
+    await committer.close()
+
+    assert (before, meanwhile, committer.is_running) == (False, True, False)
