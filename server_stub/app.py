@@ -14,9 +14,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from server_stub.api.app import ServiceApi
 from server_stub.api.limits import ApiLimits
 from server_stub.config import ServerSettings, load_settings
+from server_stub.core.call_events import CallFound
 from server_stub.core.changes import Changes
-from server_stub.core.model import ProcessKey, TimerKey
-from server_stub.core.ports import Clock, Store, StoreUnavailable
+from server_stub.core.model import CallKey, ProcessKey, TimerKey
+from server_stub.core.ports import Clock, SoleOwnership, Store, StoreUnavailable
 from server_stub.core.timer_events import TimerFired
 from server_stub.delivery.delivery import Delivery, DeliveryOptions
 from server_stub.dispatch.dispatcher import Dispatcher
@@ -74,18 +75,30 @@ class Server:
         owned: Sequence[Closeable] = (),
     ) -> None:
         """Put the parts together; nothing runs yet. `open` gives a running server."""
+        ownership = SoleOwnership()
         self._settings = settings
         self._store = store
         self._owned = owned
         self._waiters = Waiters()
         self._is_closed = False
         self.committer = Committer(
-            store, clock, self._on_commit, max_batch=settings.max_commit_batch, max_pending=settings.max_pending_events
+            store,
+            clock,
+            self._on_commit,
+            ownership=ownership,
+            max_batch=settings.max_commit_batch,
+            max_pending=settings.max_pending_events,
         )
         sink = CommitterSink(self.committer)
         self.dispatcher = Dispatcher(transport, store, sink, _dispatch_options(settings), clock)
         self._delivery = Delivery(
-            store, clock, self.dispatcher, self._fire_timers, _delivery_options(settings, notify=notify)
+            store,
+            clock,
+            self.dispatcher,
+            self._fire_timers,
+            self._claim_calls,
+            ownership,
+            _delivery_options(settings, notify=notify),
         )
         self.operations = Operations(
             committer=self.committer,
@@ -94,6 +107,7 @@ class Server:
             waiters=self._waiters,
             clock=clock,
             ids=ids,
+            num_shards=ownership.num_shards,
             options=_operations_options(settings),
         )
         self.api = ServiceApi(self.operations, self.check_ready, _api_limits(settings), ids, counters=self.counters)
@@ -195,6 +209,9 @@ class Server:
     def _fire_timers(self, keys: Sequence[TimerKey]) -> None:
         for key in keys:
             self.committer.submit(TimerFired(key), is_patient=True).add_done_callback(_note_unfired)
+
+    async def _claim_calls(self, keys: Sequence[CallKey]) -> None:
+        await asyncio.gather(*(self.committer.submit(CallFound(key), is_patient=True) for key in keys))
 
 
 def _note_unfired(future: asyncio.Future[None]) -> None:

@@ -96,6 +96,28 @@ class CallReturned(Event[Verdict]):
         return Verdict.APPLIED
 
 
+@dataclass(frozen=True, slots=True)
+class CallFound(Event[None]):
+    """A due call was found that this server has not claimed: the shard was another server's, or nobody's.
+
+    The commit claims it, if the shard is this server's still; what another server makes of it meanwhile counts. The
+    same event gives a call back: of a shard that is not this server's any more, nobody has claimed the call then.
+    """
+
+    key: CallKey
+
+    def select(self, selection: Selection) -> None:
+        selection.execution_ids.add(self.key.state.process_execution_id)
+
+    def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> None:
+        execution = loaded.executions.get(self.key.state.process_execution_id)
+        state = execution.states.get(self.key.state) if execution else None
+        if execution is None or state is None or not execution.process.is_running or state.call_key != self.key:
+            return
+        state.claim_range = 0
+        changes.touch_state(state)
+
+
 _NOT_APPLICABLE = CallFailure(
     FailureKind.INTERNAL, FailureKind.INTERNAL.value, "the server could not apply the answer; its log says why"
 )

@@ -45,6 +45,8 @@ class Changes:
     user_events: list[UserEvent] = field(default_factory=list)
     due_calls: list[Call] = field(default_factory=list)
     """Calls that the written states are due for, now or later: for delivery, not a row of its own."""
+    foreign_shards: set[int] = field(default_factory=set)
+    """Shards of other servers, or of nobody yet, in which something has become due: their owners are to be woken."""
 
     def touch_process(self, process: ProcessExecution) -> None:
         """Note that the row has changed."""

@@ -55,6 +55,7 @@ class StartProcess(Event[StartAnswer]):
 
     request: StartRequest
     process_execution_id: str
+    shard_id: int = 0
 
     @property
     def key(self) -> ProcessKey:
@@ -75,7 +76,7 @@ class StartProcess(Event[StartAnswer]):
             return StartAnswer(process_execution_id=previous.process.process_execution_id, already_started=True)
         if previous is not None:
             replace(Edit(previous, changes, now_ms))
-        execution = new_execution(self.request, self.process_execution_id, now_ms)
+        execution = new_execution(self.request, self.process_execution_id, now_ms, shard_id=self.shard_id)
         loaded.executions[self.process_execution_id] = execution
         loaded.current[self.key] = self.process_execution_id
         begin(Edit(execution, changes, now_ms), self.request)
@@ -228,6 +229,7 @@ class UpdateConfig(Event[DoneAnswer]):
             process.worker_url = self.request.worker_url
             for state in execution.open_states():
                 if state.call_key is not None:
+                    state.claim_range = 0
                     edit.touch_state(state)  # so that its call is handed over anew, with the new URL
         if self.request.timeout_ms is not None:
             _set_timeout(edit, self.request.timeout_ms)

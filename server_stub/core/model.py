@@ -64,11 +64,16 @@ class StateKey(NamedTuple):
 
 
 class CallKey(NamedTuple):
-    """Identity of one attempt of a state's wait_until or execute: what an answer must match to be applied."""
+    """Identity of one attempt of a state's wait_until or execute: what an answer must match to be applied.
+
+    `claim_range` is part of it: an answer to a server that has lost the shard is refused once the call has been claimed
+    for the shard's new owner (idempotency-and-shards D.6).
+    """
 
     state: StateKey
     api: StateApi
     attempt: int
+    claim_range: int = 0
 
 
 class TimerKind(StrEnum):
@@ -140,6 +145,8 @@ class ProcessExecution:
     next_wait_order: int = 1
     """Rank of the next wait to be registered; the oldest wait is served first."""
     shard_id: int = 0
+    trace_context: str | None = None
+    """Trace of the start, for the calls that it leads to: `<traceparent>`, or `<traceparent> <tracestate>`."""
     version: int = 1
 
     @property
@@ -230,6 +237,8 @@ class StateExecution:
     output: JsonText | None = None
     closed_at_ms: int | None = None
     shard_id: int = 0
+    claim_range: int = 0
+    """The range id of the ownership under which its due call is made; 0 while nobody has claimed the call."""
     version: int = 1
 
     @property
@@ -260,7 +269,7 @@ class StateExecution:
         """The attempt that is due or in flight; None while waiting and after the end."""
         if not self.is_open or self.wait is not None:
             return None
-        return CallKey(self.key, self.api, self.attempt)
+        return CallKey(self.key, self.api, self.attempt, self.claim_range)
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +388,8 @@ class Call:
     command_results: CommandResultsBody | None
     state_locals: Mapping[str, Json]
     last_database_error: DatabaseErrorInfo | None
+    shard_id: int = 0
+    trace_context: str | None = None
 
 
 def call_of(process: ProcessExecution, state: StateExecution) -> Call | None:
@@ -403,6 +414,8 @@ def call_of(process: ProcessExecution, state: StateExecution) -> Call | None:
         command_results=state.command_results,
         state_locals=state.state_locals,
         last_database_error=state.last_database_error,
+        shard_id=state.shard_id,
+        trace_context=process.trace_context,
     )
 
 

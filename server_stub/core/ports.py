@@ -1,6 +1,6 @@
 """The seams of the core: what it asks of a database. Each method is one transaction of a few set-based statements."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -156,16 +156,31 @@ class Store(Protocol):
         """
         ...
 
-    async def find_due_calls(self, before_ms: int, *, limit: int, after: tuple[int, CallKey] | None) -> list[Call]:
-        """Give calls with `due_at_ms` before the instant, earliest first, from a place in that order on."""
+    async def find_due_calls(
+        self, shard_ids: Collection[int], before_ms: int, *, limit: int, after: tuple[int, CallKey] | None
+    ) -> list[Call]:
+        """Give calls of some shards with `due_at_ms` before the instant, earliest first, from a place in that order on.
+
+        A claim has no part in the order.
+        """
         ...
 
-    async def find_due_timers(self, before_ms: int, *, limit: int, after: Timer | None) -> list[Timer]:
-        """Give timers that fire before the instant, earliest first, from a place in that order on."""
+    async def find_unclaimed_calls(self, shard_ids: Collection[int], before_ms: int, *, limit: int) -> list[Call]:
+        """Give the first calls of some shards that nobody has claimed, `due_at_ms` before the instant, in any order."""
+        ...
+
+    async def find_due_timers(
+        self, shard_ids: Collection[int], before_ms: int, *, limit: int, after: Timer | None
+    ) -> list[Timer]:
+        """Give timers of some shards that fire before the instant, earliest first, from a place in that order on."""
         ...
 
     async def find_process(self, key: ProcessKey, process_execution_id: str | None) -> ProcessExecution | None:
         """Give the execution with that id, or the current one; None when there is none under that process id."""
+        ...
+
+    async def find_closed(self, process_execution_ids: Collection[str]) -> list[ProcessExecution]:
+        """Give those executions among some that have closed."""
         ...
 
     async def find_states(self, process_execution_id: str, *, latest: int) -> list[StateExecution]:
@@ -205,3 +220,48 @@ class Store(Protocol):
 
 Clock = Callable[[], int]
 """Gives the time in milliseconds since the epoch."""
+
+
+class Ownership(Protocol):
+    """Which shards are this server's at this moment (idempotency-and-shards D.7)."""
+
+    @property
+    def num_shards(self) -> int:
+        """How many shards there are; fixed when the system tables are made."""
+        ...
+
+    @property
+    def shard_ids(self) -> Collection[int]:
+        """The shards that are this server's."""
+        ...
+
+    def range_of(self, shard_id: int) -> int:
+        """Give the range id under which the shard is this server's; 0 when it is not.
+
+        A range id grows with each change of the owner, so that of two claims the larger one is the newer.
+        """
+        ...
+
+    def is_handed_over(self, shard_id: int, claim_range: int) -> bool:
+        """Say whether a claim of the shard's former owner stands still: that server is finishing its calls."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SoleOwnership:
+    """The ownership of a server that has its database to itself: every shard, for ever."""
+
+    num_shards: int = 1
+
+    @property
+    def shard_ids(self) -> Collection[int]:
+        """All shards."""
+        return range(self.num_shards)
+
+    def range_of(self, shard_id: int) -> int:
+        """Give the only range id there is."""
+        return 1
+
+    def is_handed_over(self, shard_id: int, claim_range: int) -> bool:
+        """There is no other server."""
+        return False

@@ -72,7 +72,7 @@ def replace(edit: Edit) -> None:
     edit.touch_process()
 
 
-def new_execution(request: StartRequest, process_execution_id: str, now_ms: int) -> Execution:
+def new_execution(request: StartRequest, process_execution_id: str, now_ms: int, *, shard_id: int = 0) -> Execution:
     """Give the execution that a start creates, without its first state."""
     mappings = tuple(table.model_copy(update={"initial_write": {}}) for table in request.tables)
     process = ProcessExecution(
@@ -85,6 +85,7 @@ def new_execution(request: StartRequest, process_execution_id: str, now_ms: int)
         tables=mappings,
         started_at_ms=now_ms,
         timeout_at_ms=now_ms + request.timeout_ms if request.timeout_ms else None,
+        shard_id=shard_id,
     )
     return Execution(process=process, states={})
 

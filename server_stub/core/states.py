@@ -172,6 +172,7 @@ def _begin_execute(edit: Edit, state: StateExecution, results: CommandResultsBod
     state.attempt = 1
     state.first_attempt_at_ms = None
     state.due_at_ms = edit.now_ms
+    state.claim_range = 0
     state.last_database_error = None
     edit.touch_state(state)
 
@@ -202,6 +203,7 @@ def fail_attempt(edit: Edit, state: StateExecution, failure: CallFailure) -> Non
         return
     state.attempt += 1
     state.due_at_ms = due_at_ms
+    state.claim_range = 0
 
 
 def _exhaust(edit: Edit, state: StateExecution, api: StateApi, failure: CallFailure) -> None:

@@ -4,21 +4,24 @@ After a commit, what it made due goes straight on. What is due within the look-a
 and all that memory has missed, is found by scans of the whole of what is due before the end of the window; a scan
 starts from nothing, so that a row that was committed late is found too.
 
+A server finds what is due in its own shards. A call that it has not claimed, since another server made it due or owned
+the shard before, is claimed by a commit first, which then hands it over.
+
 Memory holds a bounded number of calls. What it has no room for, from a scan or from a commit, stays in the database and
 is scanned for once there is room.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
 from server_stub.core.changes import Changes
-from server_stub.core.model import Call, StateKey, Timer, TimerKey
-from server_stub.core.ports import Clock, Store
+from server_stub.core.model import Call, CallKey, StateKey, Timer, TimerKey
+from server_stub.core.ports import Clock, Ownership, Store
 from server_stub.delivery.plan import Plan
 
 logger = logging.getLogger(__name__)
@@ -78,6 +81,8 @@ class Delivery:
         clock: Wall time in milliseconds.
         sink: Takes calls that are due.
         fire: Takes timers that are due. A timer whose row is still there a scan interval later is fired again.
+        claim: Claims calls that were found; comes back when that is committed, and the commits have handed them over.
+        ownership: The shards to look after.
         options: Intervals.
     """
 
@@ -87,12 +92,16 @@ class Delivery:
         clock: Clock,
         sink: CallSink,
         fire: Callable[[Sequence[TimerKey]], None],
+        claim: Callable[[Sequence[CallKey]], Awaitable[None]],
+        ownership: Ownership,
         options: DeliveryOptions | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._sink = sink
         self._fire = fire
+        self._claim = claim
+        self._ownership = ownership
         self._options = options or DeliveryOptions()
         self._look_ahead_ms = self._options.look_ahead // timedelta(milliseconds=1)
         self._rescan_interval_s = self._options.rescan_interval.total_seconds()
@@ -260,8 +269,8 @@ class Delivery:
         limit = self._options.page_size
         after = None
         while True:
-            page = await self._store.find_due_calls(end_ms, limit=limit, after=after)
-            if not await self._hand_over_page(page, until_s):
+            page = await self._store.find_due_calls(self._ownership.shard_ids, end_ms, limit=limit, after=after)
+            if not await self._hand_over_page(await self._claimed(page), until_s):
                 self._left_behind.set()
                 return False
             if page and self._behind_at_ms is not None and self._behind_at_ms <= page[-1].due_at_ms:
@@ -269,6 +278,19 @@ class Delivery:
             if len(page) < limit:
                 return True
             after = (page[-1].due_at_ms, page[-1].key)
+
+    async def _claimed(self, page: Sequence[Call]) -> Sequence[Call]:
+        """Give the calls that are claimed; have the others claimed, but for those that a former owner still makes."""
+        claimed: list[Call] = []
+        unclaimed: list[CallKey] = []
+        for call in page:
+            if call.key.claim_range == self._ownership.range_of(call.shard_id):
+                claimed.append(call)
+            elif not self._ownership.is_handed_over(call.shard_id, call.key.claim_range):
+                unclaimed.append(call.key)
+        if unclaimed:
+            await self._claim(unclaimed)
+        return claimed
 
     async def _hand_over_page(self, page: Sequence[Call], until_s: float) -> bool:
         """Hand over calls, waiting for room at most until an instant of the loop's clock; say whether all were taken.
@@ -287,7 +309,7 @@ class Delivery:
         limit = self._options.page_size
         after = None
         while True:
-            page = await self._store.find_due_timers(end_ms, limit=limit, after=after)
+            page = await self._store.find_due_timers(self._ownership.shard_ids, end_ms, limit=limit, after=after)
             self._hand_over((), [timer for timer in page if self._is_news(timer.key)])
             if len(page) < limit:
                 return

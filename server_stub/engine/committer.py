@@ -15,6 +15,7 @@ from server_stub.core.ports import (
     ConcurrentStart,
     Loaded,
     Needs,
+    Ownership,
     RowReadFailed,
     RowWriteFailed,
     Selection,
@@ -51,9 +52,10 @@ _MUST_WAIT = object()
 class _Batch:
     """The work of one transaction. It is decided anew on each try, from freshly loaded rows."""
 
-    def __init__(self, pending: Sequence[_Pending], clock: Clock) -> None:
+    def __init__(self, pending: Sequence[_Pending], clock: Clock, ownership: Ownership) -> None:
         self._pending = pending
         self._clock = clock
+        self._ownership = ownership
         self.results: list[Any] = []
 
     def selection(self) -> Selection:
@@ -73,7 +75,7 @@ class _Batch:
         changes = Changes()
         now_ms = self._clock()
         self.results = [_apply(pending.event, loaded, changes, now_ms) for pending in self._pending]
-        _collect_due_calls(loaded, changes)
+        _collect_due_calls(loaded, changes, self._ownership)
         return changes
 
 
@@ -86,12 +88,25 @@ def _apply(event: Event[Any], loaded: Loaded, changes: Changes, now_ms: int) -> 
         return refusal
 
 
-def _collect_due_calls(loaded: Loaded, changes: Changes) -> None:
+def _collect_due_calls(loaded: Loaded, changes: Changes, ownership: Ownership) -> None:
+    """Claim the calls of this server's shards, and note the shards whose owners have something new to do."""
     for states in (changes.new_states, changes.changed_states):
         for state in states.values():
+            if state.due_at_ms is None:
+                continue
+            range_id = ownership.range_of(state.shard_id)
+            if range_id and not ownership.is_handed_over(state.shard_id, state.claim_range):
+                state.claim_range = range_id
             call = call_of(loaded.executions[state.process_execution_id].process, state)
-            if call is not None:
+            if call is None:
+                continue
+            if state.claim_range == range_id != 0:
                 changes.due_calls.append(call)
+            else:
+                changes.foreign_shards.add(state.shard_id)
+    for timer in changes.new_timers.values():
+        if not ownership.range_of(timer.shard_id):
+            changes.foreign_shards.add(timer.shard_id)
 
 
 @dataclass(slots=True)
@@ -117,6 +132,7 @@ class Committer:
         store: Runs the transactions.
         clock: The time of every transition.
         on_commit: Called in the event loop with what each transaction has changed, before callers are answered.
+        ownership: Tells which calls to claim.
         max_batch: The most events of one transaction.
         max_pending: How many events may wait before impatient ones are refused.
     """
@@ -127,12 +143,14 @@ class Committer:
         clock: Clock,
         on_commit: Callable[[Changes], None],
         *,
+        ownership: Ownership,
         max_batch: int = 256,
         max_pending: int = 10_000,
     ) -> None:
         self._store = store
         self._clock = clock
         self._on_commit = on_commit
+        self._ownership = ownership
         self._max_batch = max_batch
         self._max_pending = max_pending
         self._queue: deque[_Pending] = deque()
@@ -193,7 +211,7 @@ class Committer:
                 return
 
     async def _commit(self, batch: list[_Pending]) -> None:
-        work = _Batch(batch, self._clock)
+        work = _Batch(batch, self._clock, self._ownership)
         try:
             changes = await self._store.transact(work)
         except StoreUnavailable as error:

@@ -22,6 +22,7 @@ from server_stub.core.outcomes import CallFailure, RpcAnswered, Verdict
 from server_stub.core.ports import Clock, MappingRefused, Store, StoreError, StoreUnavailable
 from server_stub.core.reads import loaded_data, plan_reads
 from server_stub.core.refusals import InvalidAnswer, Refused, process_not_found
+from server_stub.core.shards import shard_of
 from server_stub.dispatch.dispatcher import Dispatcher, RpcNotAnswered
 from server_stub.dispatch.jobs import RpcInvocation
 from server_stub.engine.committer import Committer, CommitterFull
@@ -88,6 +89,7 @@ class Operations:
     Args:
         clock: The time, for what is told about attempts.
         ids: Makes the ids of new executions.
+        num_shards: How many shards executions are spread over.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Operations:
         waiters: Waiters,
         clock: Clock,
         ids: Callable[[], str],
+        num_shards: int,
         options: OperationsOptions,
     ) -> None:
         self._committer = committer
@@ -107,6 +110,7 @@ class Operations:
         self._waiters = waiters
         self._clock = clock
         self._ids = ids
+        self._num_shards = num_shards
         self._options = options
 
     def begin_shutdown(self) -> None:
@@ -118,7 +122,8 @@ class Operations:
         worker_url = _worker_url(request.worker_url)
         tables = tuple([await self._answered(self._store.canonical_mapping(mapping)) for mapping in request.tables])
         request = request.model_copy(update={"worker_url": worker_url, "tables": tables})
-        return await self._commit(StartProcess(request, self._ids()))
+        shard_id = shard_of(ProcessKey(request.namespace, request.process_id), self._num_shards)
+        return await self._commit(StartProcess(request, self._ids(), shard_id))
 
     async def stop(self, request: StopRequest) -> StopAnswer:
         """Close a running execution (semantics 6.1)."""

@@ -48,6 +48,7 @@ PROCESS_FIXED: Final = (
     "object_id",
     "mapped_tables",
     "shard_id",
+    "trace_context",
     "is_current",
     "status",
 )
@@ -94,6 +95,7 @@ STATE_CHANGING: Final = (
     "last_database_error",
     "output",
     "closed_at_ms",
+    "claim_range",
     "version",
 )
 STATE_COLUMNS: Final = STATE_FIXED + STATE_CHANGING
@@ -156,6 +158,7 @@ def process_fixed(process: ProcessExecution) -> tuple[Any, ...]:
         json_text(process.object_id),
         _dump_many(_TABLES, process.tables),
         process.shard_id,
+        process.trace_context,
         1 if process.is_current else None,
         process.status.value,
     )
@@ -194,6 +197,7 @@ def process_of(row: Row) -> ProcessExecution:
         object_id,
         mapped_tables,
         shard_id,
+        trace_context,
         is_current,
         status,
         worker_url,
@@ -232,6 +236,7 @@ def process_of(row: Row) -> ProcessExecution:
             next_sequence_id=next_sequence_id,
             next_wait_order=next_wait_order,
             shard_id=shard_id,
+            trace_context=trace_context,
             version=version,
         )
     except (ValueError, TypeError, KeyError) as error_:
@@ -269,6 +274,7 @@ def state_changing(state: StateExecution) -> tuple[Any, ...]:
         _dump_model(state.last_database_error),
         state.output,
         state.closed_at_ms,
+        state.claim_range,
         state.version,
     )
 
@@ -302,6 +308,7 @@ def state_of(row: Row) -> StateExecution:
         last_database_error,
         output,
         closed_at_ms,
+        claim_range,
         version,
     ) = row
     try:
@@ -328,6 +335,7 @@ def state_of(row: Row) -> StateExecution:
             output=output,
             closed_at_ms=closed_at_ms,
             shard_id=shard_id,
+            claim_range=claim_range,
             version=version,
         )
     except (ValueError, TypeError, KeyError) as error:

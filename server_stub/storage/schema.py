@@ -28,9 +28,10 @@ from sqlalchemy.types import TypeEngine
 
 from server_stub.core.ports import StoreError
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 VERSION_KEY: Final = "schema_version"
 NUM_SHARDS_KEY: Final = "num_shards"
+WORK_KIND: Final = "work"
 SYSTEM_PREFIX: Final = "xdb_sys_"
 """No table of a user may be named so."""
 
@@ -81,6 +82,7 @@ PROCESS_EXECUTION: Final = Table(
     Column("next_sequence_id", BigInteger, nullable=False),
     Column("next_wait_order", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
+    Column("trace_context", _json_text(), comment="of the start: W3C traceparent, a space, and tracestate if any"),
     # Nulls are distinct in a unique index: any number of former executions, one current one.
     Index("xdb_sys_process_execution_current", "namespace", "process_id", "is_current", unique=True),
     # Lists are merged from one walk for each status: each index serves them in order with and without that filter.
@@ -125,6 +127,13 @@ STATE_EXECUTION: Final = Table(
     Column("output", _json_text()),
     Column("closed_at_ms", BigInteger),
     Column("version", BigInteger, nullable=False),
+    Column(
+        "claim_range",
+        BigInteger,
+        nullable=False,
+        server_default="0",
+        comment="range id of the shard's owner that makes the due call; 0 while nobody has claimed it",
+    ),
     Index("xdb_sys_async_state_execution_identity", "process_execution_id", "state_id", "number", unique=True),
 )
 # The pending set and the due work stay small however long the history is: closed rows are in neither index.
@@ -144,6 +153,16 @@ Index(
     STATE_EXECUTION.c.number,
     sqlite_where=text("due_at_ms IS NOT NULL"),
     postgresql_where=text("due_at_ms IS NOT NULL"),
+)
+
+# What other servers have made due: its owner empties it soon, so that it is looked at often and costs nothing.
+Index(
+    "xdb_sys_async_state_execution_unclaimed",
+    STATE_EXECUTION.c.shard_id,
+    STATE_EXECUTION.c.claim_range,
+    STATE_EXECUTION.c.due_at_ms,
+    sqlite_where=text("due_at_ms IS NOT NULL AND claim_range = 0"),
+    postgresql_where=text("due_at_ms IS NOT NULL AND claim_range = 0"),
 )
 
 TIMER: Final = Table(
@@ -226,6 +245,31 @@ CLUSTER: Final = Table(
 )
 
 
+SHARD: Final = Table(
+    "xdb_sys_shard",
+    metadata,
+    Column("kind", _name(16), nullable=False, comment="work, for calls and timers"),
+    Column("shard_id", Integer, nullable=False),
+    Column("range_id", BigInteger, nullable=False, comment="grows with each change of the owner"),
+    Column("owner_id", _name(64), comment="the member; null when nobody owns it"),
+    Column("lease_until_ms", BigInteger, nullable=False, comment="by the clock of the database"),
+    Column("handover_range", BigInteger, nullable=False, comment="claims that the former owner is still working off"),
+    Column("handover_until_ms", BigInteger, nullable=False, comment="when they may be taken over all the same"),
+    PrimaryKeyConstraint("kind", "shard_id"),
+)
+
+MEMBER: Final = Table(
+    "xdb_sys_member",
+    metadata,
+    Column("member_id", _name(64), primary_key=True),
+    Column("address", _name(), nullable=False),
+    Column("roles", _name(64), nullable=False, comment="joined by commas"),
+    Column("is_draining", SmallInteger, nullable=False),
+    Column("started_at_ms", BigInteger, nullable=False),
+    Column("heartbeat_at_ms", BigInteger, nullable=False, comment="by the clock of the database"),
+)
+
+
 class SchemaError(StoreError):
     """The system tables are not as this server needs them; nothing was changed."""
 
@@ -302,6 +346,16 @@ def install_statements(dialect: Dialect, *, num_shards: int) -> Sequence[str]:
             str(CreateIndex(index).compile(dialect=dialect)).strip()
             for index in sorted(table.indexes, key=lambda index: str(index.name))
         ]
+    statements += shard_rows(num_shards)
     for name, value in ((NUM_SHARDS_KEY, num_shards), (VERSION_KEY, SCHEMA_VERSION)):
         statements.append(f"INSERT INTO {CLUSTER.name} (name, value) VALUES ('{name}', '{value}')")  # noqa: S608
     return statements
+
+
+def shard_rows(num_shards: int) -> list[str]:
+    """Give the statements that make the rows of all shards, owned by nobody."""
+    columns = "kind, shard_id, range_id, lease_until_ms, handover_range, handover_until_ms"
+    return [
+        f"INSERT INTO {SHARD.name} ({columns}) VALUES ('{WORK_KIND}', {shard_id}, 0, 0, 0, 0)"  # noqa: S608
+        for shard_id in range(num_shards)
+    ]

@@ -8,9 +8,10 @@ import asyncio
 import heapq
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
+from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -69,6 +70,8 @@ logger = logging.getLogger(__name__)
 __all__ = ["MEMORY", "DatabaseInUse", "SqliteOptions", "SqliteStore", "Synchronous", "check_schema", "database_path"]
 
 _T = TypeVar("_T")
+_DUE_ORDER: Final = itemgetter(*map(STATE_COLUMNS.index, ("due_at_ms", "process_execution_id", "state_id", "number")))
+_TIMER_ORDER: Final = itemgetter(4, 0, 1, 2, 3)
 _LIST_ORDER: Final = itemgetter(*map(PROCESS_COLUMNS.index, ("started_at_ms", "process_execution_id")))
 
 
@@ -198,26 +201,40 @@ class SqliteStore:
 
         return await self._run(self._reader, "BEGIN", read)
 
-    async def find_due_calls(self, before_ms: int, *, limit: int, after: tuple[int, CallKey] | None) -> list[Call]:
+    async def find_due_calls(
+        self, shard_ids: Collection[int], before_ms: int, *, limit: int, after: tuple[int, CallKey] | None
+    ) -> list[Call]:
         """Give due calls; see `Store.find_due_calls`. A row that cannot be read is skipped, and logged once."""
+        statement = sql.DUE_CALLS if after is None else sql.DUE_CALLS_AFTER
+        place = () if after is None else (after[0], *after[1].state)
 
         def find(connection: Connection) -> list[Call]:
-            if after is None:
-                rows = connection.execute(sql.DUE_CALLS, (before_ms,))
-            else:
-                rows = connection.execute(sql.DUE_CALLS_AFTER, (before_ms, after[0], *after[1].state))
+            by_shard = [connection.execute(statement, (shard_id, before_ms, *place)) for shard_id in shard_ids]
+            rows = heapq.merge(*by_shard, key=_DUE_ORDER)
             return _first(limit, (self._readable(_call_of, row) for row in rows))
 
         return await self._read(find)
 
-    async def find_due_timers(self, before_ms: int, *, limit: int, after: Timer | None) -> list[Timer]:
+    async def find_unclaimed_calls(self, shard_ids: Collection[int], before_ms: int, *, limit: int) -> list[Call]:
+        """Give calls that nobody has claimed; see `Store.find_unclaimed_calls`."""
+
+        def find(connection: Connection) -> list[Call]:
+            by_shard = [connection.execute(sql.UNCLAIMED_CALLS, (shard_id, before_ms)) for shard_id in shard_ids]
+            return _first(limit, (self._readable(_call_of, row) for row in chain.from_iterable(by_shard)))
+
+        return await self._read(find)
+
+    async def find_due_timers(
+        self, shard_ids: Collection[int], before_ms: int, *, limit: int, after: Timer | None
+    ) -> list[Timer]:
         """Give due timers; see `Store.find_due_timers`."""
+        statement, place = (
+            (sql.DUE_TIMERS, ()) if after is None else (sql.DUE_TIMERS_AFTER, (after.fire_at_ms, *after.key))
+        )
 
         def find(connection: Connection) -> list[Timer]:
-            if after is None:
-                rows = connection.execute(sql.DUE_TIMERS, (before_ms, limit))
-            else:
-                rows = connection.execute(sql.DUE_TIMERS_AFTER, (before_ms, after.fire_at_ms, *after.key, limit))
+            by_shard = [connection.execute(statement, (shard_id, before_ms, *place, limit)) for shard_id in shard_ids]
+            rows = islice(heapq.merge(*by_shard, key=_TIMER_ORDER), limit)
             return [Timer(TimerKey(*key), fire_at_ms, shard_id) for *key, fire_at_ms, shard_id in rows]
 
         return await self._read(find)
@@ -231,6 +248,16 @@ class SqliteStore:
             else:
                 row = connection.execute(sql.FIND_EXECUTION_OF_PROCESS_ID, (process_execution_id, *key)).fetchone()
             return None if row is None else process_of(row)
+
+        return await self._read(find)
+
+    async def find_closed(self, process_execution_ids: Collection[str]) -> list[ProcessExecution]:
+        """Give those that have closed; see `Store.find_closed`."""
+
+        def find(connection: Connection) -> list[ProcessExecution]:
+            lists = sql.in_lists(sorted(process_execution_ids))
+            rows = chain.from_iterable(connection.execute(sql.FIND_EXECUTIONS[len(ids)], ids) for ids in lists)
+            return [process for process in map(process_of, rows) if not process.is_running]
 
         return await self._read(find)
 

@@ -139,23 +139,29 @@ INSERT_USER_EVENT: Final = (
 
 # --- what delivery scans ---
 
-# Partial index xdb_sys_async_state_execution_due, then the primary key of xdb_sys_process_execution.
+# For each shard partial index xdb_sys_async_state_execution_due, then the primary key of xdb_sys_process_execution.
 _DUE_CALLS: Final = f"""
     SELECT {_columns(STATE_COLUMNS, "s")}, {_columns(PROCESS_COLUMNS, "p")}
     FROM xdb_sys_async_state_execution s
     JOIN xdb_sys_process_execution p ON p.process_execution_id = s.process_execution_id
-    WHERE s.shard_id = 0 AND s.due_at_ms < ? {{after}}
+    WHERE s.shard_id = ? AND s.due_at_ms < ? {{after}}
     ORDER BY s.due_at_ms, s.process_execution_id, s.state_id, s.number"""
 DUE_CALLS: Final = _DUE_CALLS.format(after="")
 DUE_CALLS_AFTER: Final = _DUE_CALLS.format(
     after="AND (s.due_at_ms, s.process_execution_id, s.state_id, s.number) > (?, ?, ?, ?)"
 )
+# Partial index xdb_sys_async_state_execution_unclaimed, then the primary key of xdb_sys_process_execution.
+UNCLAIMED_CALLS: Final = f"""
+    SELECT {_columns(STATE_COLUMNS, "s")}, {_columns(PROCESS_COLUMNS, "p")}
+    FROM xdb_sys_async_state_execution s
+    JOIN xdb_sys_process_execution p ON p.process_execution_id = s.process_execution_id
+    WHERE s.shard_id = ? AND s.claim_range = 0 AND s.due_at_ms < ?"""
 
-# Index xdb_sys_timer_tasks_due, which covers it.
+# For each shard index xdb_sys_timer_tasks_due, which covers it.
 _DUE_TIMERS: Final = """
     SELECT t.process_execution_id, t.state_id, t.number, t.command_index, t.fire_at_ms, t.shard_id
     FROM xdb_sys_timer_tasks t
-    WHERE t.shard_id = 0 AND t.fire_at_ms < ? {after}
+    WHERE t.shard_id = ? AND t.fire_at_ms < ? {after}
     ORDER BY t.fire_at_ms, t.process_execution_id, t.state_id, t.number, t.command_index
     LIMIT ?"""
 DUE_TIMERS: Final = _DUE_TIMERS.format(after="")

@@ -34,7 +34,7 @@ NO_COMMANDS: Json = {"commandRequest": {"waitingType": "EMPTY"}}
 def make_call(number: int = 1, *, api: StateApi = StateApi.EXECUTE, attempt: int = 1, **changes: Any) -> Call:
     """Make the call of attempt `attempt` of state execution `S-<number>` of execution `e-<number>`."""
     call = Call(
-        key=CallKey(StateKey(f"e-{number}", "S", number), api, attempt),
+        key=CallKey(StateKey(f"e-{number}", "S", number), api, attempt, claim_range=1),
         due_at_ms=EPOCH_MS,
         namespace="default",
         process_id=f"p-{number}",

@@ -189,7 +189,7 @@ async def test_due_timers_come_earliest_first(store: Store) -> None:
     timers = [timer(3_000), timer(1_000, "e-2"), timer(2_000, state_id="T")]
     await write(store, created(*timers))
 
-    due = await store.find_due_timers(3_001, limit=10, after=None)
+    due = await store.find_due_timers([0], 3_001, limit=10, after=None)
 
     assert [t.fire_at_ms for t in due] == [1_000, 2_000, 3_000]
     assert set(due) == set(timers)
@@ -198,7 +198,7 @@ async def test_due_timers_come_earliest_first(store: Store) -> None:
 async def test_a_timer_is_due_before_the_instant_not_at_it(store: Store) -> None:
     await write(store, created(timer(1_000), timer(999, index=1)))
 
-    due = await store.find_due_timers(1_000, limit=10, after=None)
+    due = await store.find_due_timers([0], 1_000, limit=10, after=None)
 
     assert [t.fire_at_ms for t in due] == [999]
 
@@ -208,7 +208,7 @@ async def test_pages_of_due_timers_miss_and_repeat_none_even_at_one_instant(stor
     await write(store, created(*timers))
     found: list[Timer] = []
 
-    while page := await store.find_due_timers(2_000, limit=5, after=found[-1] if found else None):
+    while page := await store.find_due_timers([0], 2_000, limit=5, after=found[-1] if found else None):
         found += page
 
     assert len(found) == len(timers)
@@ -220,7 +220,7 @@ async def test_a_timer_set_again_moves(store: Store) -> None:
 
     await write(store, created(timer(9_000)))
 
-    assert await store.find_due_timers(10_000, limit=10, after=None) == [timer(9_000)]
+    assert await store.find_due_timers([0], 10_000, limit=10, after=None) == [timer(9_000)]
 
 
 async def test_a_deleted_timer_is_gone_and_deleting_none_is_no_error(store: Store) -> None:
@@ -231,7 +231,7 @@ async def test_a_deleted_timer_is_gone_and_deleting_none_is_no_error(store: Stor
 
     await write(store, changes)
 
-    assert await store.find_due_timers(10_000, limit=10, after=None) == []
+    assert await store.find_due_timers([0], 10_000, limit=10, after=None) == []
 
 
 async def test_a_timer_moved_and_deleted_in_one_transaction_is_gone(store: Store) -> None:
@@ -242,7 +242,7 @@ async def test_a_timer_moved_and_deleted_in_one_transaction_is_gone(store: Store
 
     await write(store, changes)
 
-    assert await store.find_due_timers(10_000, limit=10, after=None) == []
+    assert await store.find_due_timers([0], 10_000, limit=10, after=None) == []
 
 
 async def test_a_timer_deleted_and_set_in_one_transaction_stays(store: Store) -> None:
@@ -253,7 +253,7 @@ async def test_a_timer_deleted_and_set_in_one_transaction_stays(store: Store) ->
 
     await write(store, changes)
 
-    assert await store.find_due_timers(10_000, limit=10, after=None) == [timer(5_000)]
+    assert await store.find_due_timers([0], 10_000, limit=10, after=None) == [timer(5_000)]
 
 
 # --- due calls ---
@@ -263,7 +263,7 @@ async def test_due_calls_tell_what_their_state_and_process_say(store: Store) -> 
     due_process, due_state = process(object_id="u-1"), state(due_at_ms=1_000, attempt=3, state_locals={"a": 1})
     await write(store, created(due_process, due_state))
 
-    due = await store.find_due_calls(2_000, limit=10, after=None)
+    due = await store.find_due_calls([0], 2_000, limit=10, after=None)
 
     assert due == [call_of(due_process, due_state)]
 
@@ -279,15 +279,15 @@ async def test_states_that_wait_are_closed_or_due_later_are_no_due_calls(store: 
         ),
     )
 
-    assert await store.find_due_calls(2_000, limit=10, after=None) == []
+    assert await store.find_due_calls([0], 2_000, limit=10, after=None) == []
 
 
 async def test_pages_of_due_calls_miss_and_repeat_none_even_at_one_instant(store: Store) -> None:
     states = [state(f"e-{n % 3}", f"S{n % 2}", n + 1, due_at_ms=1_000 + n % 2) for n in range(57)]
     await write(store, created(*[process(f"e-{n}") for n in range(3)], *states))
-    found = await store.find_due_calls(2_000, limit=5, after=None)
+    found = await store.find_due_calls([0], 2_000, limit=5, after=None)
 
-    while page := await store.find_due_calls(2_000, limit=5, after=(found[-1].due_at_ms, found[-1].key)):
+    while page := await store.find_due_calls([0], 2_000, limit=5, after=(found[-1].due_at_ms, found[-1].key)):
         found += page
 
     assert len(found) == len(states)
@@ -302,4 +302,4 @@ async def test_a_call_made_is_no_longer_due(store: Store) -> None:
 
     await write(store, Changes(changed_states={called.key: called}))
 
-    assert await store.find_due_calls(2_000, limit=10, after=None) == []
+    assert await store.find_due_calls([0], 2_000, limit=10, after=None) == []

@@ -284,7 +284,7 @@ async def test_a_refused_row_write_leaves_nothing_of_the_transaction(database: D
     assert (await load(store, "e-1")).executions == {}
     assert await store.find_states("e-1", latest=9) == []
     assert await store.count_messages("e-1") == {}
-    assert await store.find_due_timers(10_000, limit=10, after=None) == []
+    assert await store.find_due_timers([0], 10_000, limit=10, after=None) == []
     assert await database.run("SELECT count(*) FROM users") == [(0,)]
     assert await database.run("SELECT count(*) FROM xdb_sys_local_attribute") == [(0,)]
     assert await database.run("SELECT count(*) FROM xdb_sys_user_event") == [(0,)]

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -12,7 +12,7 @@ import pytest
 
 from server_stub.core.changes import Changes
 from server_stub.core.model import Call, CallKey, Timer, TimerKey
-from server_stub.core.ports import Store, StoreUnavailable
+from server_stub.core.ports import SoleOwnership, Store, StoreUnavailable
 from server_stub.delivery.delivery import Delivery, DeliveryOptions
 from tests.support.dispatching import make_call, make_process
 from tests.support.virtual_time import EPOCH_MS, VirtualClock
@@ -33,19 +33,29 @@ class DueStore:
     before_answer: asyncio.Event | None = None
     """What an answer that has been read waits for before it is given."""
 
-    async def find_due_calls(self, before_ms: int, *, limit: int, after: tuple[int, CallKey] | None) -> list[Call]:
+    async def find_due_calls(
+        self, shard_ids: Collection[int], before_ms: int, *, limit: int, after: tuple[int, CallKey] | None
+    ) -> list[Call]:
         if self.errors:
             raise self.errors.pop(0)
-        rows = sorted((call.due_at_ms, key, call) for key, call in self.calls.items() if call.due_at_ms < before_ms)
+        rows = sorted(
+            (call.due_at_ms, key, call)
+            for key, call in self.calls.items()
+            if call.due_at_ms < before_ms and call.shard_id in shard_ids
+        )
         found = [call for due_at_ms, key, call in rows if after is None or (due_at_ms, key) > after][:limit]
         self.page_sizes.append(len(found))
         if self.before_answer is not None:
             await self.before_answer.wait()
         return found
 
-    async def find_due_timers(self, before_ms: int, *, limit: int, after: Timer | None) -> list[Timer]:
+    async def find_due_timers(
+        self, shard_ids: Collection[int], before_ms: int, *, limit: int, after: Timer | None
+    ) -> list[Timer]:
         rows = sorted(
-            (timer.fire_at_ms, key, timer) for key, timer in self.timers.items() if timer.fire_at_ms < before_ms
+            (timer.fire_at_ms, key, timer)
+            for key, timer in self.timers.items()
+            if timer.fire_at_ms < before_ms and timer.shard_id in shard_ids
         )
         start = None if after is None else (after.fire_at_ms, after.key)
         found = [timer for fire_at_ms, key, timer in rows if start is None or (fire_at_ms, key) > start][:limit]
@@ -72,7 +82,9 @@ class World:
     delivery: Delivery = field(init=False)
 
     def begin(self, options: DeliveryOptions) -> None:
-        self.delivery = Delivery(cast(Store, self.store), self.clock, self, self._fire, options)
+        self.delivery = Delivery(
+            cast(Store, self.store), self.clock, self, self._fire, self._claim, SoleOwnership(), options
+        )
 
     def commit_timers(self, *timers: Timer) -> None:
         self.store.timers.update({timer.key: timer for timer in timers})
@@ -103,6 +115,11 @@ class World:
     def make_room(self, room: int) -> None:
         self.room = room
         self._has_room.set()
+
+    async def _claim(self, keys: Sequence[CallKey]) -> None:
+        """Claim calls as a commit does, which then hands them over."""
+        calls = [self.store.calls.pop(key) for key in keys]
+        self.commit_calls(*(replace(call, key=call.key._replace(claim_range=1)) for call in calls))
 
     def _fire(self, keys: Sequence[TimerKey]) -> None:
         self.fire_batches.append(len(keys))

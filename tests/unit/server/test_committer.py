@@ -9,7 +9,7 @@ import pytest
 
 from server_stub.core.changes import Changes
 from server_stub.core.client_events import StartProcess
-from server_stub.core.ports import ConcurrentStart, Loaded, RowWriteFailed, Store, StoreUnavailable, Work
+from server_stub.core.ports import ConcurrentStart, Loaded, RowWriteFailed, SoleOwnership, Store, StoreUnavailable, Work
 from server_stub.core.refusals import Refused
 from server_stub.engine.committer import Committer, CommitterFull
 from server_stub.storage.sqlite import SqliteOptions, SqliteStore, Synchronous
@@ -54,7 +54,9 @@ async def make_committer(store: FailingStore) -> AsyncIterator[Callable[..., Com
     made: list[Committer] = []
 
     def make(**options: Any) -> Committer:
-        committer = Committer(cast(Store, store), VirtualClock(), lambda changes: None, **options)
+        committer = Committer(
+            cast(Store, store), VirtualClock(), lambda changes: None, ownership=SoleOwnership(), **options
+        )
         made.append(committer)
         return committer
 
@@ -203,7 +205,7 @@ async def test_commit_that_cannot_be_handed_on_is_answered_and_the_next_one_goes
     def refuse(changes: Changes) -> None:
         raise TypeError("unhashable")
 
-    committer = Committer(cast(Store, store), VirtualClock(), refuse)
+    committer = Committer(cast(Store, store), VirtualClock(), refuse, ownership=SoleOwnership())
     committer.start()
 
     answers = [await committer.submit(start("a")), await committer.submit(start("b"))]

@@ -12,6 +12,7 @@ PROCESS = "USING INDEX sqlite_autoindex_xdb_sys_process_execution_1 (process_exe
 IDENTITY = "USING INDEX xdb_sys_async_state_execution_identity (process_execution_id=? AND state_id=?"
 OPEN = "USING INDEX xdb_sys_async_state_execution_open (process_execution_id=? AND status=?)"
 DUE = "USING INDEX xdb_sys_async_state_execution_due (shard_id=? AND "
+UNCLAIMED = "USING INDEX xdb_sys_async_state_execution_unclaimed (shard_id=? AND claim_range=? AND due_at_ms<?)"
 TIMER = "USING PRIMARY KEY (process_execution_id=?"
 TIMERS_DUE = "USING COVERING INDEX xdb_sys_timer_tasks_due (shard_id=? AND "
 MESSAGE = "USING INDEX sqlite_autoindex_xdb_sys_internal_queue_1 (process_execution_id=?"
@@ -54,6 +55,7 @@ PLANS: list[tuple[str, str, list[str]]] = [
     ("change state", sql.CHANGE_STATE, [IDENTITY]),
     ("due calls", sql.DUE_CALLS, [f"{DUE}due_at_ms<?)", PROCESS]),
     ("due calls after", sql.DUE_CALLS_AFTER, [f"{DUE}(due_at_ms,process_execution_id,state_id,number)>", PROCESS]),
+    ("unclaimed calls", sql.UNCLAIMED_CALLS, [UNCLAIMED, PROCESS]),
     ("due timers", sql.DUE_TIMERS, [f"{TIMERS_DUE}fire_at_ms<?)"]),
     ("due timers after", sql.DUE_TIMERS_AFTER, [f"{TIMERS_DUE}(fire_at_ms,process_execution_id,state_id,number"]),
     ("delete timer", sql.DELETE_TIMER, [TIMER]),

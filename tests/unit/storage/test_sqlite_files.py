@@ -269,7 +269,7 @@ async def test_an_unreadable_row_wedges_no_scan_and_is_logged_once(
     await store.run_sql(poison)
 
     with caplog.at_level(logging.ERROR):
-        scans = [await store.find_due_calls(10, limit=2, after=None) for _ in range(3)]
+        scans = [await store.find_due_calls([0], 10, limit=2, after=None) for _ in range(3)]
 
     assert [[call.key.state.process_execution_id for call in scan] for scan in scans] == [["e-1", "e-3"]] * 3
     assert [record.message for record in caplog.records] == ["unreadable row skipped"]
@@ -335,7 +335,7 @@ async def test_timers_of_a_file_are_there_after_reopening(path: Path) -> None:
     await store.close()
 
     store = SqliteStore.open(path)
-    due = await store.find_due_timers(2_000, limit=10, after=None)
+    due = await store.find_due_timers([0], 2_000, limit=10, after=None)
     await store.close()
 
     assert due == [timer(1_000)]
