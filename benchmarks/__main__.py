@@ -3,10 +3,13 @@
 import asyncio
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from benchmarks.databases import DatabaseKind, Databases, kind_of, own_postgres, postgres_beside, sqlite_databases
 from benchmarks.floor import measure_floor
 from benchmarks.measurement import Measurement, median_of
 from benchmarks.peers.environment import PEERS, Peer
@@ -14,9 +17,19 @@ from benchmarks.report import comparison, table
 from benchmarks.workloads import FULL_SIZES, QUICK_SIZES, Workload, measure
 from benchmarks.xdb_engine import running_engine
 
+OURS = "xdb"
+
 
 @click.command()
-@click.option("--url", help="Database of the server; by default a new SQLite file for each run.")
+@click.option(
+    "--database",
+    "kind",
+    type=click.Choice([kind.value for kind in DatabaseKind]),
+    default=DatabaseKind.SQLITE.value,
+    show_default=True,
+    help="A new one for each run; for PostgreSQL on a server of the benchmark's own.",
+)
+@click.option("--url", help="Database of the server instead; on its server the peers get new ones.")
 @click.option(
     "--workload",
     "workloads",
@@ -28,41 +41,89 @@ from benchmarks.xdb_engine import running_engine
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Runs; medians are printed.")
 @click.option("--quick", is_flag=True, help="Few executions: shows that everything works, measures nothing.")
 @click.option("--peers", "with_peers", is_flag=True, help="Run other engines too, in turns with ours.")
+@click.option(
+    "--engine",
+    "engines",
+    multiple=True,
+    type=click.Choice([OURS, *(peer.name for peer in PEERS)]),
+    help="Run this one only; may be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print every run as a line of JSON instead of tables.")
-def main(url: str | None, workloads: Sequence[str], repeat: int, quick: bool, with_peers: bool, as_json: bool) -> None:
+def main(
+    kind: str,
+    url: str | None,
+    workloads: Sequence[str],
+    repeat: int,
+    quick: bool,
+    with_peers: bool,
+    engines: Sequence[str],
+    as_json: bool,
+) -> None:
     """Measure xdb: a server, a worker and a client, each its own process, with durable commits."""
-    peers = PEERS if with_peers else ()
-    for peer in peers:
-        peer.install()
+    chosen = engines or [OURS, *(peer.name for peer in PEERS if with_peers)]
     sizes = QUICK_SIZES if quick else FULL_SIZES
     runs = []
-    for _ in range(repeat):
-        for workload in map(Workload, workloads):
-            for run in _measure_all(url, workload, sizes[workload], peers):
-                click.echo(f"{run.workload} on {run.engine}: {run.elapsed_s:.1f} s", err=True)
-                runs.append(run)
+    with _databases(DatabaseKind(kind), url) as databases:
+        peers = [peer for peer in PEERS if peer.name in chosen and peer.is_beside(databases.kind)]
+        for peer in peers:
+            peer.install()
+        engines_in_turn = _Engines(databases, url, OURS in chosen, peers)
+        for _ in range(repeat):
+            for workload in map(Workload, workloads):
+                for run in engines_in_turn.measure(workload, sizes[workload]):
+                    click.echo(f"{run.workload} on {run.engine}: {run.elapsed_s:.1f} s", err=True)
+                    runs.append(run)
     if as_json:
         click.echo("\n".join(run.to_json() for run in runs))
     else:
         _print_tables(_medians(runs), [peer.name for peer in peers])
 
 
-def _measure_all(url: str | None, workload: Workload, executions: int, peers: Sequence[Peer]) -> Iterator[Measurement]:
-    """Run one workload on everything, one after the other, so that all see the machine in the same mood."""
-    with tempfile.TemporaryDirectory(prefix="bench-xdb-", ignore_cleanup_errors=True) as name:
-        directory = Path(name)
-        ours = asyncio.run(_measure_xdb(url or f"sqlite:///{directory / 'xdb.db'}", directory, workload, executions))
-        yield ours
-        if workload is Workload.CHAIN:
-            batch_size = round(ours.counts["events"] / ours.counts["transactions"])
-            yield measure_floor(directory, executions, batch_size)
-    for peer in peers:
-        yield peer.measure(workload, executions)
+def _databases(kind: DatabaseKind, url: str | None) -> AbstractContextManager[Databases]:
+    if url is not None:
+        return postgres_beside(url) if kind_of(url) is DatabaseKind.POSTGRESQL else sqlite_databases()
+    return own_postgres() if kind is DatabaseKind.POSTGRESQL else sqlite_databases()
 
 
-async def _measure_xdb(url: str, directory: Path, workload: Workload, executions: int) -> Measurement:
+@dataclass(frozen=True, slots=True)
+class _Engines:
+    """What is measured in turns.
+
+    Attributes:
+        databases: Gives each run its database.
+        url: The database of ours instead; None for a new one.
+        with_ours: Whether xdb is measured.
+        peers: Which others are.
+    """
+
+    databases: Databases
+    url: str | None
+    with_ours: bool
+    peers: Sequence[Peer]
+
+    def measure(self, workload: Workload, executions: int) -> Iterator[Measurement]:
+        """Run one workload on everything, one after the other, so that all see the machine in the same mood."""
+        if self.with_ours:
+            yield from self._measure_ours(workload, executions)
+        for peer in self.peers:
+            if workload in peer.workloads:
+                yield peer.measure(workload, executions, self.databases)
+
+    def _measure_ours(self, workload: Workload, executions: int) -> Iterator[Measurement]:
+        with tempfile.TemporaryDirectory(prefix="bench-xdb-", ignore_cleanup_errors=True) as name:
+            with self.databases.new() if self.url is None else nullcontext(self.url) as url:
+                ours = asyncio.run(_measure_xdb(url, self.databases, Path(name), workload, executions))
+            yield ours
+            if workload is Workload.CHAIN and self.databases.kind is DatabaseKind.SQLITE:
+                batch_size = round(ours.counts["events"] / ours.counts["transactions"])
+                yield measure_floor(Path(name), executions, batch_size)
+
+
+async def _measure_xdb(
+    url: str, databases: Databases, directory: Path, workload: Workload, executions: int
+) -> Measurement:
     async with running_engine(url, directory) as engine:
-        return await measure(engine, workload, executions)
+        return await measure(engine, workload, executions, databases.cpu_s)
 
 
 def _medians(runs: Sequence[Measurement]) -> list[Measurement]:
@@ -77,10 +138,10 @@ def _print_tables(measurements: Sequence[Measurement], peers: Sequence[str]) -> 
     click.echo(table(measurements))
     by_engine: Mapping[str, list[Measurement]] = {
         engine: [measurement for measurement in measurements if measurement.engine == engine]
-        for engine in ("xdb", *peers)
+        for engine in (OURS, *peers)
     }
-    for peer in peers:
-        click.echo("\n" + comparison(by_engine["xdb"], by_engine[peer]))
+    if peers and by_engine[OURS]:
+        click.echo("\n" + comparison(by_engine[OURS], [by_engine[peer] for peer in peers]))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import time
 from datetime import UTC, datetime
 
+from benchmarks.recovery import interrupted_step
 from xdb_sdk import (
     AsyncState,
     CommandRequest,
@@ -64,5 +65,19 @@ class SleepProcess(ObjectProcess):
     starting_state = SleepState
 
 
+class InterruptedState(AsyncState[str]):
+    """Is in flight while a part of the engine is killed; its input is the mark of its first call."""
+
+    async def execute(self, input: str) -> StateDecision:
+        await interrupted_step(input)
+        return StateDecision.graceful_complete_process()
+
+
+class InterruptedProcess(ObjectProcess):
+    """Completes once it was interrupted."""
+
+    starting_state = InterruptedState
+
+
 registry = Registry()
-registry.add_processes(ChainProcess, SignalProcess, SleepProcess)
+registry.add_processes(ChainProcess, SignalProcess, SleepProcess, InterruptedProcess)

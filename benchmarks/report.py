@@ -20,6 +20,7 @@ def table(measurements: Sequence[Measurement]) -> str:
         "p95 ms",
         "p99 ms",
         "CPU s/1000 steps",
+        "database CPU",
         "statements/step",
         "transactions/step",
         "events/transaction",
@@ -29,15 +30,17 @@ def table(measurements: Sequence[Measurement]) -> str:
 
 
 def _line(measurement: Measurement) -> tuple[str, ...]:
+    is_kill = measurement.cpu_s is None
     return (
         measurement.workload,
         measurement.engine,
-        _number(measurement.executions_per_s),
-        _number(measurement.steps_per_s),
+        _number(None if is_kill else measurement.executions_per_s),
+        _number(None if is_kill else measurement.steps_per_s),
         _number(measurement.p50_ms),
         _number(measurement.p95_ms),
         _number(measurement.p99_ms),
         _number(measurement.cpu_s_per_1000_steps),
+        _number(measurement.database_cpu_s_per_1000_steps),
         _number(measurement.per_step("statements")),
         _number(measurement.per_step("transactions")),
         _number(_mean(measurement, "events", "transactions")),
@@ -51,35 +54,52 @@ class _Comparison:
 
     workload: Workload
     what: str
-    value: Callable[[Measurement], float]
-    less_is_better: bool
+    value: Callable[[Measurement], float | None]
+    less_is_better: bool = True
+
+    def ratio(self, ours: Measurement, peer: Measurement) -> str:
+        """Say by how much ours is better."""
+        our_value, peer_value = self.value(ours), self.value(peer)
+        if not our_value or not peer_value:
+            return NOT_COUNTED
+        return f"{peer_value / our_value if self.less_is_better else our_value / peer_value:.1f}x"
 
 
 _COMPARISONS = (
     _Comparison(Workload.CHAIN, "executions/s", lambda m: m.executions_per_s, less_is_better=False),
-    _Comparison(Workload.CHAIN, "CPU s/1000 steps", lambda m: m.cpu_s_per_1000_steps, less_is_better=True),
-    _Comparison(Workload.LATENCY, "p50 ms", lambda m: m.p50_ms, less_is_better=True),
-    _Comparison(Workload.LATENCY, "p99 ms", lambda m: m.p99_ms, less_is_better=True),
+    _Comparison(Workload.CHAIN, "CPU s/1000 steps", lambda m: m.cpu_s_per_1000_steps),
+    _Comparison(Workload.CHAIN, "the same with database", lambda m: m.all_cpu_s_per_1000_steps),
+    _Comparison(Workload.LATENCY, "p50 ms", lambda m: m.p50_ms),
+    _Comparison(Workload.LATENCY, "p99 ms", lambda m: m.p99_ms),
     _Comparison(Workload.SIGNAL, "deliveries/s", lambda m: m.executions_per_s, less_is_better=False),
-    _Comparison(Workload.SIGNAL, "p50 ms", lambda m: m.p50_ms, less_is_better=True),
-    _Comparison(Workload.TIMERS, "late p50 ms", lambda m: m.p50_ms, less_is_better=True),
-    _Comparison(Workload.TIMERS, "late p99 ms", lambda m: m.p99_ms, less_is_better=True),
+    _Comparison(Workload.SIGNAL, "p50 ms", lambda m: m.p50_ms),
+    _Comparison(Workload.TIMERS, "late p50 ms", lambda m: m.p50_ms),
+    _Comparison(Workload.TIMERS, "late p99 ms", lambda m: m.p99_ms),
+    _Comparison(Workload.SERVER_KILL, "first progress ms", lambda m: m.p50_ms),
+    _Comparison(Workload.WORKER_KILL, "first progress ms", lambda m: m.p50_ms),
 )
 
 
-def comparison(ours: Sequence[Measurement], peer: Sequence[Measurement]) -> str:
-    """Write ours beside a peer's, workload by workload; a ratio above 1 is in our favour."""
+def comparison(ours: Sequence[Measurement], peers: Sequence[Sequence[Measurement]]) -> str:
+    """Write ours beside those of the peers, workload by workload; a ratio above 1 is in our favour."""
+    engines = [{measurement.workload: measurement for measurement in of_peer} for of_peer in peers if of_peer]
+    header = ["workload", "number", ours[0].engine]
+    for engine in engines:
+        header += [next(iter(engine.values())).engine, "ratio"]
     of_ours = {measurement.workload: measurement for measurement in ours}
-    of_peer = {measurement.workload: measurement for measurement in peer}
-    lines = [("workload", "number", ours[0].engine, peer[0].engine, "ratio")]
-    for compared in _COMPARISONS:
-        if compared.workload not in of_ours or compared.workload not in of_peer:
-            continue
-        our_value = compared.value(of_ours[compared.workload])
-        peer_value = compared.value(of_peer[compared.workload])
-        ratio = peer_value / our_value if compared.less_is_better else our_value / peer_value
-        lines.append((compared.workload, compared.what, _number(our_value), _number(peer_value), f"{ratio:.1f}x"))
-    return _aligned(lines)
+    lines = [
+        _compared(compared, of_ours[compared.workload], [engine.get(compared.workload) for engine in engines])
+        for compared in _COMPARISONS
+        if compared.workload in of_ours
+    ]
+    return _aligned([header, *lines])
+
+
+def _compared(compared: _Comparison, ours: Measurement, peers: Sequence[Measurement | None]) -> list[str]:
+    line = [compared.workload, compared.what, _number(compared.value(ours))]
+    for peer in peers:
+        line += [NOT_COUNTED] * 2 if peer is None else [_number(compared.value(peer)), compared.ratio(ours, peer)]
+    return line
 
 
 def _mean(measurement: Measurement, total: str, number: str) -> float | None:

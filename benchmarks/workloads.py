@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from uuid import uuid4
 
 from benchmarks.measurement import Measurement, percentile
+from benchmarks.recovery import Part, measure_recovery
 
 T = TypeVar("T")
 
@@ -26,6 +27,8 @@ class Workload(StrEnum):
     LATENCY = "latency"
     SIGNAL = "signal"
     TIMERS = "timers"
+    SERVER_KILL = "server-kill"
+    WORKER_KILL = "worker-kill"
 
 
 FULL_SIZES: Mapping[Workload, int] = {
@@ -33,14 +36,18 @@ FULL_SIZES: Mapping[Workload, int] = {
     Workload.LATENCY: 300,
     Workload.SIGNAL: 500,
     Workload.TIMERS: 1000,
+    Workload.SERVER_KILL: 5,
+    Workload.WORKER_KILL: 5,
 }
-"""Executions of each workload."""
+"""Executions of each workload, or how often is killed."""
 
 QUICK_SIZES: Mapping[Workload, int] = {
     Workload.CHAIN: 50,
     Workload.LATENCY: 10,
     Workload.SIGNAL: 20,
     Workload.TIMERS: 20,
+    Workload.SERVER_KILL: 1,
+    Workload.WORKER_KILL: 1,
 }
 """Enough to see that everything works; too few to measure."""
 
@@ -80,6 +87,13 @@ class Engine(Protocol):
         """Wait until the sleeping execution has completed, and say when its first user code after the sleep ran."""
         ...
 
+    async def start_interrupted(self, process_id: str, mark: str) -> None:
+        """Start an execution of one step, which awaits `benchmarks.recovery.interrupted_step(mark)`."""
+
+    async def kill_and_start(self, part: Part) -> float:
+        """Kill a part with SIGKILL, start it again at once, and say when, in seconds since the epoch."""
+        ...
+
     async def usage(self) -> Usage:
         """Tell what the engine has used since it was started."""
         ...
@@ -90,27 +104,43 @@ class _Watch:
 
     elapsed_s: float
     cpu_s: float
+    database_cpu_s: float | None = None
     counts: Mapping[str, int]
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, database_cpu_s: Callable[[], float] | None) -> None:
         self._engine = engine
+        self._database_cpu_s = database_cpu_s
 
     async def __aenter__(self) -> None:
         self._before = await self._engine.usage()
+        self._database_before_s = self._database_cpu_s() if self._database_cpu_s else 0.0
         self._began_s = time.perf_counter()
 
     async def __aexit__(self, *error: object) -> None:
         self.elapsed_s = time.perf_counter() - self._began_s
+        if self._database_cpu_s:
+            self.database_cpu_s = self._database_cpu_s() - self._database_before_s
         after = await self._engine.usage()
         self.cpu_s = after.cpu_s - self._before.cpu_s
         self.counts = {name: count - self._before.counts[name] for name, count in after.counts.items()}
 
 
-async def measure(engine: Engine, workload: Workload, executions: int) -> Measurement:
-    """Run a workload, after a few executions that warm everything up."""
+async def measure(
+    engine: Engine, workload: Workload, executions: int, database_cpu_s: Callable[[], float] | None = None
+) -> Measurement:
+    """Run a workload, after a few executions that warm everything up.
+
+    Args:
+        engine: Runs it.
+        workload: What is run.
+        executions: How many executions, or how often a part is killed.
+        database_cpu_s: Tells the CPU time of the database so far, if it has processes of its own.
+    """
+    if workload in _KILLED:
+        return await measure_recovery(engine, _KILLED[workload], workload, executions)
     run, steps_per_execution = _WORKLOADS[workload]
-    await run(engine, _new_ids(workload, WARM_UP_EXECUTIONS), _Watch(engine))
-    watch = _Watch(engine)
+    await run(engine, _new_ids(workload, WARM_UP_EXECUTIONS), _Watch(engine, database_cpu_s))
+    watch = _Watch(engine, database_cpu_s)
     times_ms = await run(engine, _new_ids(workload, executions), watch)
     return Measurement(
         engine=engine.name,
@@ -123,6 +153,7 @@ async def measure(engine: Engine, workload: Workload, executions: int) -> Measur
         p95_ms=percentile(times_ms, 95),
         p99_ms=percentile(times_ms, 99),
         counts=watch.counts,
+        database_cpu_s=watch.database_cpu_s,
     )
 
 
@@ -176,6 +207,8 @@ _WORKLOADS: Mapping[Workload, tuple[Callable[[Engine, list[str], _Watch], Awaita
     Workload.SIGNAL: (_signal, 1),
     Workload.TIMERS: (_timers, 1),
 }
+
+_KILLED: Mapping[Workload, Part] = {Workload.SERVER_KILL: Part.SERVER, Workload.WORKER_KILL: Part.WORKER}
 
 
 async def _timed_ms(work: Awaitable[object]) -> float:

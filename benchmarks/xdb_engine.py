@@ -5,27 +5,21 @@ do.
 """
 
 import asyncio
-import os
-import socket
-import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 
 import httpx
-import psutil
 
-from benchmarks.processes import ChainProcess, SignalProcess, SleepProcess, registry
+from benchmarks.commands import Command, free_ports, running
+from benchmarks.processes import ChainProcess, InterruptedProcess, SignalProcess, SleepProcess, registry
+from benchmarks.recovery import Part
 from benchmarks.workloads import CHAIN_STEPS, Usage
 from xdb_sdk import AsyncClient, Client, ClientOptions, WaitUntilStatus
 
-ROOT = Path(__file__).parents[1]
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 20.0
 POLL_INTERVAL_S = 0.01
-LOG_TAIL_CHARACTERS = 4000
 
 COUNTED = (
     ("commit", "events"),
@@ -43,12 +37,12 @@ class XdbEngine:
     name = "xdb"
 
     def __init__(
-        self, client: AsyncClient, sequential: Client, status_url: str, processes: list[psutil.Process]
+        self, client: AsyncClient, sequential: Client, status_url: str, commands: Mapping[Part, Command]
     ) -> None:
         self._client = client
         self._sequential = sequential
         self._status_url = status_url
-        self._processes = processes
+        self._commands = commands
 
     async def run_chain(self, process_id: str) -> None:
         await self._client.start_process(process_id, ChainProcess, CHAIN_STEPS)
@@ -79,8 +73,14 @@ class XdbEngine:
     async def woken_at_s(self, process_id: str) -> float:
         return await self._client.wait_for_process_completion(process_id, float)
 
+    async def start_interrupted(self, process_id: str, mark: str) -> None:
+        await self._client.start_process(process_id, InterruptedProcess, mark)
+
+    async def kill_and_start(self, part: Part) -> float:
+        return self._commands[part].kill_and_start()
+
     async def usage(self) -> Usage:
-        cpu_s = time.process_time() + sum(_cpu_s(process) for process in self._processes)
+        cpu_s = time.process_time() + sum(command.cpu_s for command in self._commands.values())
         async with httpx.AsyncClient() as http:
             response = await http.get(self._status_url)
         counters: Mapping[str, Mapping[str, int]] = response.raise_for_status().json()
@@ -98,71 +98,20 @@ async def running_engine(database_url: str, directory: Path) -> AsyncIterator[Xd
     Raises:
         RuntimeError: A process ended or did not become ready; the text has the end of its log.
     """
-    server_url, worker_url = (f"http://127.0.0.1:{port}" for port in _free_ports(2))
-    server_arguments = ["server", "--database-url", database_url, "--port", server_url.rpartition(":")[2]]
-    worker_arguments = ["worker", "benchmarks.worker:app", "--port", worker_url.rpartition(":")[2]]
+    server_url, worker_url = (f"http://127.0.0.1:{port}" for port in free_ports(2))
     with (
-        _command(server_arguments, directory / "server.log") as server,
-        _command(worker_arguments, directory / "worker.log") as worker,
+        _running_xdb(["server", "--database-url", database_url], server_url, directory / "server.log") as server,
+        _running_xdb(["worker", "benchmarks.worker:app"], worker_url, directory / "worker.log") as worker,
     ):
-        await _until_answered(f"{server_url}/readyz", server, directory / "server.log")
-        await _until_answered(f"{worker_url}/healthz", worker, directory / "worker.log")
+        await server.answers(f"{server_url}/readyz")
+        await worker.answers(f"{worker_url}/healthz")
         options = ClientOptions(server_url=server_url, worker_url=worker_url)
         with Client(registry, options) as sequential:
             async with AsyncClient(registry, options) as client:
-                yield XdbEngine(client, sequential, f"{server_url}/internal/status", [server, worker])
+                commands = {Part.SERVER: server, Part.WORKER: worker}
+                yield XdbEngine(client, sequential, f"{server_url}/internal/status", commands)
 
 
-@contextmanager
-def _command(arguments: list[str], log: Path) -> Iterator[psutil.Popen]:
-    """Run an `xdb` command, and stop it at the end."""
-    with log.open("ab") as output:
-        process = psutil.Popen(
-            [sys.executable, "-m", "server_stub.cli", *arguments],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except psutil.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-async def _until_answered(url: str, process: psutil.Popen, log: Path) -> None:
-    deadline_s = time.monotonic() + START_TIMEOUT_S
-    async with httpx.AsyncClient() as http:
-        while time.monotonic() < deadline_s and process.poll() is None:
-            try:
-                if (await http.get(url)).is_success:
-                    return
-            except httpx.TransportError:
-                pass  # it does not listen yet
-            await asyncio.sleep(0.05)
-    state = "is not ready" if process.poll() is None else f"ended with status {process.returncode}"
-    raise RuntimeError(f"{url} {state}; its log ends:\n{_tail(log)}")
-
-
-def _tail(log: Path) -> str:
-    return log.read_text()[-LOG_TAIL_CHARACTERS:]
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in sockets]
-    for listener in sockets:
-        listener.close()
-    return ports
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    """Give the CPU time of a process and its children, those that have ended included."""
-    times = process.cpu_times()
-    own_s = times.user + times.system + times.children_user + times.children_system
-    return own_s + sum(_cpu_s(child) for child in process.children())
+def _running_xdb(arguments: list[str], url: str, log: Path) -> AbstractContextManager[Command]:
+    port = url.rpartition(":")[2]
+    return running([sys.executable, "-m", "server_stub.cli", *arguments, "--port", port], log)

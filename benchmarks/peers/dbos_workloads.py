@@ -1,20 +1,25 @@
-"""DBOS on SQLite, with its defaults: a library, so that client, steps and engine are one process.
+"""DBOS on SQLite or PostgreSQL, with its defaults: a library, so that client, steps and engine are one process.
 
-Run it in an environment that has `dbos`: python -m benchmarks.peers.dbos_workloads chain 2000
+Run it in an environment that has `dbos`:
+python -m benchmarks.peers.dbos_workloads chain 2000 --database-url postgresql://postgres@127.0.0.1:5432/new
 """
 
 import asyncio
 import sys
-import tempfile
 import time
-from pathlib import Path
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from dbos import DBOS, DBOSConfig, SetWorkflowID, WorkflowHandleAsync
 
-from benchmarks.workloads import CHAIN_STEPS, Engine, Usage, Workload, measure
+from benchmarks.peers.command import Arguments, main
+from benchmarks.recovery import Part, interrupted_step
+from benchmarks.workloads import CHAIN_STEPS, Usage, Workload
 
 TOPIC = "go"
 RECEIVE_TIMEOUT_S = 600.0
+IN_A_CHILD = "in-a-child"
 
 now_waiting: dict[str, asyncio.Event] = {}
 
@@ -45,6 +50,16 @@ async def wait_for_message() -> None:
 async def sleep_until(wake_at_s: float) -> float:
     await DBOS.sleep_async(wake_at_s - time.time())
     return time.time()
+
+
+@DBOS.step()
+async def be_interrupted(mark: str) -> None:
+    await interrupted_step(mark)
+
+
+@DBOS.workflow()
+async def interrupted(mark: str) -> None:
+    await be_interrupted(mark)
 
 
 class DbosEngine:
@@ -89,19 +104,68 @@ class DbosEngine:
         return Usage(cpu_s=time.process_time(), counts={})
 
 
-def main(workload: Workload, executions: int) -> None:
-    """Measure one workload on a fresh database and print the measurement."""
-    with tempfile.TemporaryDirectory(prefix="bench-dbos-") as directory:
-        database = Path(directory) / "dbos.sqlite"
-        DBOS(config=DBOSConfig(name="bench", system_database_url=f"sqlite:///{database}", log_level="WARNING"))
-        DBOS.launch()
-        engine: Engine = DbosEngine()
-        try:
-            measurement = asyncio.run(measure(engine, workload, executions))
-        finally:
-            DBOS.destroy()
-    print(measurement.to_json())
+class DbosInAChild:
+    """DBOS in a process of its own, which can be killed; it starts what it reads from its standard input."""
+
+    name = "dbos"
+
+    def __init__(self, database_url: str) -> None:
+        self._arguments = [sys.executable, "-m", "benchmarks.peers.dbos_workloads", IN_A_CHILD, database_url]
+        self._child: Process
+
+    async def start(self) -> None:
+        self._child = await asyncio.create_subprocess_exec(*self._arguments, stdin=PIPE)
+
+    async def kill(self) -> None:
+        self._child.kill()
+        await self._child.wait()
+
+    async def start_interrupted(self, process_id: str, mark: str) -> None:
+        self._child.stdin.write(f"{process_id} {mark}\n".encode())
+        await self._child.stdin.drain()
+
+    async def kill_and_start(self, part: Part) -> float:
+        await self.kill()
+        started_at_s = time.time()
+        await self.start()
+        return started_at_s
+
+
+@contextmanager
+def launched(database_url: str) -> Iterator[None]:
+    DBOS(config=DBOSConfig(name="bench", system_database_url=database_url, log_level="WARNING"))
+    DBOS.launch()
+    try:
+        yield
+    finally:
+        DBOS.destroy()
+
+
+@asynccontextmanager
+async def running_engine(arguments: Arguments) -> AsyncIterator[DbosEngine | DbosInAChild]:
+    if arguments.workload not in (Workload.SERVER_KILL, Workload.WORKER_KILL):
+        with launched(arguments.database_url):
+            yield DbosEngine()
+        return
+    engine = DbosInAChild(arguments.database_url)
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.kill()
+
+
+async def start_what_is_asked() -> None:
+    """Start an execution for each line of the standard input, until that ends."""
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        process_id, mark = line.split(maxsplit=1)
+        with SetWorkflowID(process_id):
+            await DBOS.start_workflow_async(interrupted, mark.rstrip())
 
 
 if __name__ == "__main__":
-    main(Workload(sys.argv[1]), int(sys.argv[2]))
+    if sys.argv[1] == IN_A_CHILD:
+        with launched(sys.argv[2]):
+            asyncio.run(start_what_is_asked())
+    else:
+        main(running_engine)

@@ -9,6 +9,7 @@ import pytest
 
 import benchmarks
 from benchmarks.measurement import Measurement, from_json, median_of, percentile
+from benchmarks.recovery import Part
 from benchmarks.report import comparison, table
 from benchmarks.workloads import Usage, Workload, measure
 
@@ -47,6 +48,12 @@ class InstantEngine:
     async def woken_at_s(self, process_id: str) -> float:
         return self._wake_at_s[process_id] + 0.005
 
+    async def start_interrupted(self, process_id: str, mark: str) -> None:
+        raise AssertionError("nothing is killed here")
+
+    async def kill_and_start(self, part: Part) -> float:
+        raise AssertionError("nothing is killed here")
+
     async def usage(self) -> Usage:
         return Usage(cpu_s=self.calls * 0.001, counts={"calls": self.calls})
 
@@ -74,13 +81,41 @@ def test_median_is_taken_of_each_number() -> None:
     assert (united.elapsed_s, united.p50_ms) == (2.0, 10.0)
 
 
+def test_cpu_that_is_not_counted_has_no_median() -> None:
+    united = median_of([replace(RUN, database_cpu_s=seconds) for seconds in (0.1, 0.5, 0.2)])
+
+    assert united.database_cpu_s == 0.2
+    assert median_of([replace(RUN, cpu_s=None)]).cpu_s is None
+
+
 def test_ratio_above_one_means_better_for_rates_and_for_costs() -> None:
     peer = replace(RUN, engine="peer", elapsed_s=4.0, cpu_s=1.8)
 
-    lines = [line.split() for line in comparison([RUN], [peer]).splitlines()]
+    lines = [line.split() for line in comparison([RUN], [[peer]]).splitlines()]
 
     assert lines[1] == ["chain", "executions/s", "50.00", "25.00", "2.0x"]
     assert lines[2] == ["chain", "CPU", "s/1000", "steps", "2.00", "6.00", "3.0x"]
+
+
+def test_cpu_of_the_database_is_compared_with_that_of_the_engine() -> None:
+    ours = replace(RUN, database_cpu_s=0.3)
+    peer = replace(RUN, engine="peer", cpu_s=1.8)
+
+    line = comparison([ours], [[peer]]).splitlines()[3].split()
+
+    assert line == ["chain", "the", "same", "with", "database", "3.00", "6.00", "2.0x"]
+
+
+def test_peers_stand_side_by_side_and_leave_open_what_they_do_not_run() -> None:
+    kill = replace(RUN, workload=Workload.SERVER_KILL, cpu_s=None)
+    first = replace(RUN, engine="first")
+    second = replace(kill, engine="second", p50_ms=50.0)
+
+    lines = [line.split() for line in comparison([RUN, kill], [[first], [second]]).splitlines()]
+
+    assert lines[0][2:] == ["xdb", "first", "ratio", "second", "ratio"]
+    assert lines[1][2:] == ["50.00", "50.00", "1.0x", "-", "-"]
+    assert lines[-1][-5:] == ["10.00", "-", "-", "50.00", "5.0x"]
 
 
 def test_what_an_engine_does_not_count_is_left_open() -> None:
@@ -105,7 +140,15 @@ async def test_timers_are_measured_by_how_late_they_wake() -> None:
     assert (measured.p50_ms, measured.p99_ms) == pytest.approx((5, 5), abs=0.1)
 
 
-@pytest.mark.parametrize("module", ["measurement", "workloads"])
+async def test_cpu_of_the_database_counts_while_the_workload_is_measured() -> None:
+    engine = InstantEngine()
+
+    measured = await measure(engine, Workload.CHAIN, executions=10, database_cpu_s=lambda: engine.calls * 0.01)
+
+    assert measured.database_cpu_s == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("module", ["measurement", "recovery", "workloads"])
 def test_what_peers_share_needs_the_standard_library_alone(module: str) -> None:
     tree = ast.parse((Path(benchmarks.__path__[0]) / f"{module}.py").read_text())
 
