@@ -112,4 +112,11 @@ PEERS = (
         module="benchmarks.peers.dbos_workloads",
         databases=frozenset({DatabaseKind.SQLITE, DatabaseKind.POSTGRESQL}),
     ),
+    Peer(
+        "restate",
+        requirements=("restate-sdk>=1.3,<2", "hypercorn>=0.18", "aiohttp>=3.11"),
+        module="benchmarks.peers.restate_workloads",
+        databases=frozenset(),
+        npm_packages=("@restatedev/restate-server@1.7",),
+    ),
 )
