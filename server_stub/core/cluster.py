@@ -3,10 +3,12 @@
 Instants are milliseconds of the database's clock: nothing depends on the clocks of different hosts.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
+
+from server_stub.core.ports import StoreError
 
 
 class Role(StrEnum):
@@ -52,6 +54,17 @@ class ClusterView:
     shards: Sequence[Shard]
 
 
+class NumShardsDiffer(StoreError):
+    """The system tables were made for another number of shards than the settings say."""
+
+    def __init__(self, num_shards: int, wanted: int) -> None:
+        self.num_shards = num_shards
+        super().__init__(
+            f"the database has {num_shards} shards, and the setting num_shards is {wanted}; the number is fixed when "
+            f"the system tables are made: start the server with num_shards {num_shards}"
+        )
+
+
 class Coordinator(Protocol):
     """The part of a database in which servers find each other and share the shards out. Each method is a transaction.
 
@@ -93,4 +106,58 @@ class Coordinator(Protocol):
 
     async def leave(self, member_id: str) -> None:
         """Remove a member. What it owns is released."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What a server tells the others so that they look at the database sooner than they would by themselves.
+
+    Attributes:
+        shard_ids: Shards in which calls have become due that nobody has claimed.
+        timer_shard_ids: Shards that have new timers.
+        closed: Ids of executions that have closed.
+        with_ended_states: Ids of executions of which state executions have ended.
+        is_cluster_changed: Whether a member came or goes, or shards were given up.
+    """
+
+    shard_ids: frozenset[int] = field(default_factory=frozenset)
+    timer_shard_ids: frozenset[int] = field(default_factory=frozenset)
+    closed: frozenset[str] = field(default_factory=frozenset)
+    with_ended_states: frozenset[str] = field(default_factory=frozenset)
+    is_cluster_changed: bool = False
+
+    def __bool__(self) -> bool:
+        """Whether it says anything."""
+        return self != Hint()
+
+    def __or__(self, other: "Hint") -> "Hint":
+        """Say what both say."""
+        return Hint(
+            self.shard_ids | other.shard_ids,
+            self.timer_shard_ids | other.timer_shard_ids,
+            self.closed | other.closed,
+            self.with_ended_states | other.with_ended_states,
+            self.is_cluster_changed or other.is_cluster_changed,
+        )
+
+
+class Hints(Protocol):
+    """Carries hints between the servers of one database. Any of them may be lost, so that nothing depends on them."""
+
+    @property
+    def are_working(self) -> bool:
+        """Whether hints get here at the moment, as far as is known."""
+        ...
+
+    async def start(self, on_hint: Callable[[Hint], None]) -> None:
+        """Begin to listen. `on_hint` is called in the event loop with what other servers send, never with one's own."""
+        ...
+
+    def send(self, hint: Hint) -> None:
+        """Have a hint sent soon; it never waits, and drops what cannot be sent."""
+        ...
+
+    async def close(self) -> None:
+        """Send what is left, if that is quick, and stop."""
         ...

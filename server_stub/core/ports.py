@@ -242,8 +242,11 @@ class Ownership(Protocol):
         """
         ...
 
-    def is_handed_over(self, shard_id: int, claim_range: int) -> bool:
-        """Say whether a claim of the shard's former owner stands still: that server is finishing its calls."""
+    def is_handed_over(self, shard_id: int, claim_range: int, due_at_ms: int) -> bool:
+        """Say whether a claim of the shard's former owner stands still: that server is finishing its calls.
+
+        A call that was not due yet when the shard changed hands cannot be among them.
+        """
         ...
 
 
@@ -262,6 +265,6 @@ class SoleOwnership:
         """Give the only range id there is."""
         return 1
 
-    def is_handed_over(self, shard_id: int, claim_range: int) -> bool:
+    def is_handed_over(self, shard_id: int, claim_range: int, due_at_ms: int) -> bool:
         """There is no other server."""
         return False

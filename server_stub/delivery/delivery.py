@@ -286,7 +286,7 @@ class Delivery:
         for call in page:
             if call.key.claim_range == self._ownership.range_of(call.shard_id):
                 claimed.append(call)
-            elif not self._ownership.is_handed_over(call.shard_id, call.key.claim_range):
+            elif not self._ownership.is_handed_over(call.shard_id, call.key.claim_range, call.due_at_ms):
                 unclaimed.append(call.key)
         if unclaimed:
             await self._claim(unclaimed)

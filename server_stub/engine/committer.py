@@ -95,7 +95,7 @@ def _collect_due_calls(loaded: Loaded, changes: Changes, ownership: Ownership) -
             if state.due_at_ms is None:
                 continue
             range_id = ownership.range_of(state.shard_id)
-            if range_id and not ownership.is_handed_over(state.shard_id, state.claim_range):
+            if range_id and not ownership.is_handed_over(state.shard_id, state.claim_range, state.due_at_ms):
                 state.claim_range = range_id
             call = call_of(loaded.executions[state.process_execution_id].process, state)
             if call is None:
