@@ -41,13 +41,14 @@ def check(database_url: str | None) -> None:
     """
     url = load({"database_url": database_url}).settings.database_url
     from server_stub.core.ports import StoreError
-    from server_stub.storage.sqlite import check_schema, database_path
+    from server_stub.storage import sqlite_schema
+    from server_stub.storage.sqlite import database_path
 
     path = database_path(url)
     if not Path(path).exists():
         raise click.ClickException(f"there is no database file {path}; create it with `xdb schema install`")
     try:
-        check_schema(path)
+        sqlite_schema.check(path)
     except StoreError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"the system tables in {url} are as this server needs them")

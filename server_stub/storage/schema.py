@@ -4,8 +4,8 @@ Hot statements are written by hand in each dialect's module; what runs once (DDL
 Identifiers compare byte by byte on every dialect.
 """
 
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -22,32 +22,62 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.mysql import LONGTEXT
 from sqlalchemy.dialects.mysql import VARCHAR as MYSQL_VARCHAR
+from sqlalchemy.dialects.mysql import dialect as mysql_dialect
+from sqlalchemy.dialects.mysql.mariadb import MariaDBDialect
+from sqlalchemy.dialects.postgresql import dialect as postgresql_dialect
+from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from sqlalchemy.engine import Dialect
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.schema import CreateIndex, CreateTable, SchemaItem
 from sqlalchemy.types import TypeEngine
 
 from server_stub.core.ports import StoreError
+from server_stub.storage.migrations import migrations_since
+from server_stub.storage.schema_change import (
+    CLUSTER_TABLE,
+    MARIADB_COLLATION,
+    MYSQL_COLLATION,
+    VERSION_KEY,
+    Definition,
+    SchemaChange,
+    SchemaDialect,
+)
 
 SCHEMA_VERSION: Final = 2
-VERSION_KEY: Final = "schema_version"
+INSTALLING: Final = f"installing {SCHEMA_VERSION}"
+"""The version while the tables are being created, where each of these statements commits by itself."""
 NUM_SHARDS_KEY: Final = "num_shards"
 WORK_KIND: Final = "work"
 SYSTEM_PREFIX: Final = "xdb_sys_"
 """No table of a user may be named so."""
 
 
+_MYSQL: Final = {"charset": "utf8mb4", "collation": MYSQL_COLLATION}
+_MARIADB: Final = {"charset": "utf8mb4", "collation": MARIADB_COLLATION}
+_TABLE_OPTIONS: Final[dict[str, Any]] = {
+    f"{name}_{option}": value
+    for name, collation in (("mysql", MYSQL_COLLATION), ("mariadb", MARIADB_COLLATION))
+    for option, value in (
+        ("engine", "InnoDB"),
+        ("charset", "utf8mb4"),
+        ("collate", collation),
+        ("row_format", "DYNAMIC"),  # of the formats, the one that has keys of 3072 bytes wherever it is set
+    )
+}
+
+
 def _name(length: int = 255) -> TypeEngine[str]:
     """An identifier, compared byte by byte."""
     return (
         String(length)
-        .with_variant(MYSQL_VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb")
+        .with_variant(MYSQL_VARCHAR(length, **_MYSQL), "mysql")
+        .with_variant(MYSQL_VARCHAR(length, **_MARIADB), "mariadb")
         .with_variant(String(length, collation="C"), "postgresql")
     )
 
 
 def _json_text() -> TypeEngine[str]:
     """JSON that no database function looks into, kept as the text it came in."""
-    return Text().with_variant(LONGTEXT(charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb")
+    return Text().with_variant(LONGTEXT(**_MYSQL), "mysql").with_variant(LONGTEXT(**_MARIADB), "mariadb")
 
 
 def _insertion_id() -> Column[int]:
@@ -57,9 +87,13 @@ def _insertion_id() -> Column[int]:
 
 metadata: Final = MetaData()
 
-PROCESS_EXECUTION: Final = Table(
+
+def _table(name: str, *items: SchemaItem, **options: Any) -> Table:
+    return Table(name, metadata, *items, **options, **_TABLE_OPTIONS)
+
+
+PROCESS_EXECUTION: Final = _table(
     "xdb_sys_process_execution",
-    metadata,
     Column("process_execution_id", _name(), primary_key=True),
     Column("namespace", _name(), nullable=False),
     Column("process_id", _name(), nullable=False),
@@ -100,9 +134,8 @@ PROCESS_EXECUTION: Final = Table(
     ),
 )
 
-STATE_EXECUTION: Final = Table(
+STATE_EXECUTION: Final = _table(
     "xdb_sys_async_state_execution",
-    metadata,
     _insertion_id(),
     Column("process_execution_id", _name(), nullable=False),
     Column("state_id", _name(), nullable=False),
@@ -131,7 +164,7 @@ STATE_EXECUTION: Final = Table(
         "claim_range",
         BigInteger,
         nullable=False,
-        server_default="0",
+        server_default=text("0"),
         comment="range id of the shard's owner that makes the due call; 0 while nobody has claimed it",
     ),
     Index("xdb_sys_async_state_execution_identity", "process_execution_id", "state_id", "number", unique=True),
@@ -165,9 +198,8 @@ Index(
     postgresql_where=text("due_at_ms IS NOT NULL AND claim_range = 0"),
 )
 
-TIMER: Final = Table(
+TIMER: Final = _table(
     "xdb_sys_timer_tasks",
-    metadata,
     Column("process_execution_id", _name(), nullable=False),
     Column("state_id", _name(), nullable=False, comment="empty for the timeout of the execution"),
     Column("number", Integer, nullable=False),
@@ -187,9 +219,8 @@ TIMER: Final = Table(
     sqlite_with_rowid=False,
 )
 
-QUEUE: Final = Table(
+QUEUE: Final = _table(
     "xdb_sys_internal_queue",
-    metadata,
     Column("process_execution_id", _name(), nullable=False),
     Column("sequence_id", BigInteger, nullable=False),
     Column("queue_name", _name(), nullable=False),
@@ -217,18 +248,16 @@ Index(
     postgresql_where=text("claimed = 0"),
 )
 
-LOCAL_ATTRIBUTE: Final = Table(
+LOCAL_ATTRIBUTE: Final = _table(
     "xdb_sys_local_attribute",
-    metadata,
     Column("process_execution_id", _name(), nullable=False),
     Column("name", _name(), nullable=False),
     Column("value", _json_text(), nullable=False),
     PrimaryKeyConstraint("process_execution_id", "name"),
 )
 
-USER_EVENT: Final = Table(
+USER_EVENT: Final = _table(
     "xdb_sys_user_event",
-    metadata,
     _insertion_id(),
     Column("process_execution_id", _name(), nullable=False),
     Column("at_ms", BigInteger, nullable=False),
@@ -237,17 +266,15 @@ USER_EVENT: Final = Table(
     Index("xdb_sys_user_event_of_execution", "process_execution_id", "row_id"),
 )
 
-CLUSTER: Final = Table(
-    "xdb_sys_cluster",
-    metadata,
+CLUSTER: Final = _table(
+    CLUSTER_TABLE,
     Column("name", _name(), primary_key=True),
     Column("value", _name(), nullable=False),
 )
 
 
-SHARD: Final = Table(
+SHARD: Final = _table(
     "xdb_sys_shard",
-    metadata,
     Column("kind", _name(16), nullable=False, comment="work, for calls and timers"),
     Column("shard_id", Integer, nullable=False),
     Column("range_id", BigInteger, nullable=False, comment="grows with each change of the owner"),
@@ -258,9 +285,8 @@ SHARD: Final = Table(
     PrimaryKeyConstraint("kind", "shard_id"),
 )
 
-MEMBER: Final = Table(
+MEMBER: Final = _table(
     "xdb_sys_member",
-    metadata,
     Column("member_id", _name(64), primary_key=True),
     Column("address", _name(), nullable=False),
     Column("roles", _name(64), nullable=False, comment="joined by commas"),
@@ -271,7 +297,7 @@ MEMBER: Final = Table(
 
 
 class SchemaError(StoreError):
-    """The system tables are not as this server needs them; nothing was changed."""
+    """The system tables are not as this server needs them; they are as they were."""
 
 
 class SchemaMissing(SchemaError):
@@ -279,6 +305,13 @@ class SchemaMissing(SchemaError):
 
     def __init__(self) -> None:
         super().__init__("the database has no xdb tables; create them with `xdb schema install`")
+
+
+class SchemaUnfinished(SchemaError):
+    """Creating the system tables was cut short, or is going on. Only a database that commits each table has this."""
+
+    def __init__(self) -> None:
+        super().__init__("the xdb tables are not all there yet; finish what was begun with `xdb schema install`")
 
 
 class SchemaOutdated(SchemaError):
@@ -304,58 +337,135 @@ class SchemaTooNew(SchemaError):
 
 
 class SchemaDamaged(SchemaError):
-    """Some system tables, or their version, are missing: somebody removed them, or an install was cut short."""
+    """Some system tables, or what is known of them, are missing: somebody removed them."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"the xdb tables are incomplete: {what}; restore them from a backup, nothing was changed")
 
 
-def check(table_names: Collection[str], version: str | None) -> None:
+class ShardCountMismatch(SchemaError):
+    """The system tables were made for another number of shards, which stays as it is once executions are among them."""
+
+    def __init__(self, installed: int, asked: int) -> None:
+        self.installed = installed
+        self.asked = asked
+        super().__init__(
+            f"the xdb tables were installed with num_shards={installed}, this server is set to {asked}; "
+            f"set num_shards to {installed}"
+        )
+
+
+class LossyCharset(SchemaError):
+    """The database would change texts that it is given, or take different ids for the same one."""
+
+
+class SchemaChangeRefused(SchemaError):
+    """The database refused to create or alter a system table.
+
+    What was done before is kept on MySQL and MariaDB; repeat the command once the reason is gone.
+    """
+
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(f"the database refuses to change the xdb tables: {reason}")
+
+
+def check(table_names: Collection[str], facts: Mapping[str, str], *, num_shards: int | None = None) -> None:
     """Say whether a database has the system tables of this very version.
 
     Args:
         table_names: The tables there are, the user's among them.
-        version: The value of `VERSION_KEY` in xdb_sys_cluster, None when the table or the row is missing.
+        facts: The rows of xdb_sys_cluster, none when the table is missing.
+        num_shards: How many shards there have to be; None when any number will do.
 
     Raises:
-        SchemaMissing, SchemaOutdated, SchemaTooNew, SchemaDamaged: It has not.
+        SchemaMissing, SchemaUnfinished, SchemaOutdated, SchemaTooNew, SchemaDamaged: It has not.
+        ShardCountMismatch: It has, with another number of shards.
     """
-    if not any(name in table_names for name in metadata.tables):
-        raise SchemaMissing
-    if CLUSTER.name not in table_names:
-        raise SchemaDamaged(f"table {CLUSTER.name}, which tells their version, does not exist")
-    if version is None:
-        raise SchemaDamaged(f"table {CLUSTER.name} has no row {VERSION_KEY!r}")
-    if not version.isascii() or not version.isdigit():
-        raise SchemaDamaged(f"{VERSION_KEY} in table {CLUSTER.name} is {version!r}, not a number")
-    if int(version) < SCHEMA_VERSION:
-        raise SchemaOutdated(int(version))
-    if int(version) > SCHEMA_VERSION:
-        raise SchemaTooNew(int(version))
+    version = installed_version(table_names, facts)
+    if version < SCHEMA_VERSION:
+        raise SchemaOutdated(version)
     missing = sorted(name for name in metadata.tables if name not in table_names)
     if missing:
         raise SchemaDamaged(f"{', '.join(missing)} missing")
+    installed = installed_num_shards(facts)
+    if num_shards is not None and installed != num_shards:
+        raise ShardCountMismatch(installed, num_shards)
 
 
-def install_statements(dialect: Dialect, *, num_shards: int) -> Sequence[str]:
-    """Give the statements that create everything in an empty database, in order, for one transaction."""
-    statements = []
-    for table in metadata.sorted_tables:
-        statements.append(str(CreateTable(table).compile(dialect=dialect)).strip())
-        statements += [
-            str(CreateIndex(index).compile(dialect=dialect)).strip()
-            for index in sorted(table.indexes, key=lambda index: str(index.name))
-        ]
-    statements += shard_rows(num_shards)
-    for name, value in ((NUM_SHARDS_KEY, num_shards), (VERSION_KEY, SCHEMA_VERSION)):
-        statements.append(f"INSERT INTO {CLUSTER.name} (name, value) VALUES ('{name}', '{value}')")  # noqa: S608
-    return statements
+def installed_version(table_names: Collection[str], facts: Mapping[str, str]) -> int:
+    """Give the version of the system tables, this server's or an older one.
+
+    Raises:
+        SchemaMissing, SchemaUnfinished, SchemaTooNew, SchemaDamaged: There is none that this server can upgrade.
+    """
+    found = [name for name in metadata.tables if name in table_names]
+    if not found:
+        raise SchemaMissing
+    if CLUSTER.name not in found:
+        raise SchemaDamaged(f"table {CLUSTER.name}, which tells their version, does not exist")
+    # The first table is there a moment before its first row.
+    if facts.get(VERSION_KEY) == INSTALLING or (not facts and found == [CLUSTER.name]):
+        raise SchemaUnfinished
+    version = _number(facts, VERSION_KEY)
+    if version > SCHEMA_VERSION:
+        raise SchemaTooNew(version)
+    return version
 
 
-def shard_rows(num_shards: int) -> list[str]:
-    """Give the statements that make the rows of all shards, owned by nobody."""
-    columns = "kind, shard_id, range_id, lease_until_ms, handover_range, handover_until_ms"
-    return [
-        f"INSERT INTO {SHARD.name} ({columns}) VALUES ('{WORK_KIND}', {shard_id}, 0, 0, 0, 0)"  # noqa: S608
-        for shard_id in range(num_shards)
+def installed_num_shards(facts: Mapping[str, str]) -> int:
+    """Give the number of shards that the tables were installed with.
+
+    Raises:
+        SchemaDamaged: It is unknown.
+    """
+    return _number(facts, NUM_SHARDS_KEY)
+
+
+def _number(facts: Mapping[str, str], key: str) -> int:
+    text_ = facts.get(key)
+    if text_ is None:
+        raise SchemaDamaged(f"table {CLUSTER.name} has no row {key!r}")
+    if not text_.isascii() or not text_.isdigit():
+        raise SchemaDamaged(f"{key} in table {CLUSTER.name} is {text_!r}, not a number")
+    return int(text_)
+
+
+def installation(dialect: SchemaDialect, *, num_shards: int) -> SchemaChange:
+    """Give what creates everything in an empty database; the first statement creates the table of the version."""
+    compiler = _DIALECTS[dialect]()
+    definitions = []
+    for table in sorted(metadata.tables.values(), key=lambda table: (table is not CLUSTER, table.name)):
+        definitions.append(Definition(str(CreateTable(table).compile(dialect=compiler)).strip(), table.name))
+        for index in sorted(table.indexes, key=lambda index: str(index.name)):
+            sql = str(CreateIndex(index).compile(dialect=compiler)).strip()
+            definitions.append(Definition(sql, f"{table.name}.{index.name}"))
+    rows = [
+        f"INSERT INTO {CLUSTER.name} (name, value) VALUES ('{NUM_SHARDS_KEY}', '{num_shards}')",  # noqa: S608
+        shard_rows(num_shards),
     ]
+    return SchemaChange(SCHEMA_VERSION, definitions, rows)
+
+
+def upgrades(dialect: SchemaDialect, table_names: Collection[str], facts: Mapping[str, str]) -> list[SchemaChange]:
+    """Give what brings the system tables to this server's version, in order; nothing when they have it.
+
+    Raises:
+        SchemaMissing, SchemaUnfinished, SchemaTooNew, SchemaDamaged: They cannot be upgraded.
+    """
+    version = installed_version(table_names, facts)
+    return migrations_since(version, dialect, num_shards=installed_num_shards(facts))
+
+
+def shard_rows(num_shards: int) -> str:
+    """Give the statement that makes the rows of all shards, owned by nobody."""
+    columns = "kind, shard_id, range_id, lease_until_ms, handover_range, handover_until_ms"
+    rows = ", ".join(f"('{WORK_KIND}', {shard_id}, 0, 0, 0, 0)" for shard_id in range(num_shards))
+    return f"INSERT INTO {SHARD.name} ({columns}) VALUES {rows}"  # noqa: S608
+
+
+_DIALECTS: Final[Mapping[SchemaDialect, Callable[[], Dialect]]] = {
+    SchemaDialect.SQLITE: sqlite_dialect,
+    SchemaDialect.POSTGRESQL: postgresql_dialect,
+    SchemaDialect.MYSQL: mysql_dialect,
+    SchemaDialect.MARIADB: MariaDBDialect,
+}

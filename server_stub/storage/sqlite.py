@@ -37,6 +37,7 @@ from server_stub.core.ports import (
     StoreUnavailable,
     Work,
 )
+from server_stub.storage import sqlite_schema
 from server_stub.storage import sqlite_statements as sql
 from server_stub.storage.codec import (
     PROCESS_COLUMNS,
@@ -52,22 +53,20 @@ from server_stub.storage.sqlite_connection import (
     DatabaseInUse,
     SqliteOptions,
     Synchronous,
-    check_schema,
     connect,
     database_path,
-    prepare_schema,
     take_file,
     transaction,
     translated_errors,
 )
 from server_stub.storage.sqlite_errors import database_error
 from server_stub.storage.sqlite_transaction import do_work, read_local_attributes
-from server_stub.storage.sqlite_user_tables import UserTable, UserTables, canonical_mapping
+from server_stub.storage.sqlite_user_tables import SqliteTable, UserTables, canonical_mapping
 from xdb_sdk.protocol import ListRequest, ProcessStatus, TableMapping
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["MEMORY", "DatabaseInUse", "SqliteOptions", "SqliteStore", "Synchronous", "check_schema", "database_path"]
+__all__ = ["MEMORY", "DatabaseInUse", "SqliteOptions", "SqliteStore", "Synchronous", "database_path"]
 
 _T = TypeVar("_T")
 _DUE_ORDER: Final = itemgetter(*map(STATE_COLUMNS.index, ("due_at_ms", "process_execution_id", "state_id", "number")))
@@ -110,7 +109,7 @@ class SqliteStore:
         with ExitStack() as opened:
             self._lock = None if path == MEMORY else opened.enter_context(closing(take_file(path)))
             connections = [opened.enter_context(closing(connect(path, options)))]
-            prepare_schema(connections[0], install=options.install_schema)
+            sqlite_schema.prepare(connections[0], install=options.install_schema)
             if path != MEMORY:
                 connections += [opened.enter_context(closing(connect(path, options))) for _ in range(2)]
             opened.pop_all()
@@ -118,7 +117,7 @@ class SqliteStore:
         # Another connection would open another memory.
         self._writer, self._reader, self._lister = self._lanes * 3 if path == MEMORY else self._lanes
         self._unreadable: set[object] = set()
-        self._mapped_tables: dict[str, UserTable] = {}
+        self._mapped_tables: dict[str, SqliteTable] = {}
         self._is_closed = False
 
     @classmethod

@@ -1,20 +1,18 @@
-"""Opening a SQLite file: alone, with its system tables, and in transactions that end one way or the other."""
+"""Opening a SQLite file: alone, and in transactions that end one way or the other."""
 
 import logging
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy.dialects import sqlite as sqlite_dialect
 from sqlalchemy.engine import make_url
 
 from server_stub.core.ports import StoreError, StoreUnavailable
-from server_stub.storage import schema
 from server_stub.storage.sqlite_errors import is_unavailable
 
 logger = logging.getLogger(__name__)
@@ -119,38 +117,6 @@ def connect(path: str, options: SqliteOptions) -> Connection:
         connection.close()
         raise
     return connection
-
-
-def prepare_schema(connection: sqlite3.Connection, *, install: bool) -> None:
-    """Check the system tables; create them when there are none and `install` says so."""
-    with transaction(connection, "BEGIN IMMEDIATE"):
-        try:
-            _check_schema(connection)
-        except schema.SchemaMissing:
-            if not install:
-                raise
-            for statement in schema.install_statements(sqlite_dialect.dialect(), num_shards=1):
-                connection.execute(statement)
-
-
-def check_schema(path: str) -> None:
-    """Check the system tables of a file, which a server may have open; nothing is changed.
-
-    Raises:
-        SchemaError: They are missing, or not of the version that this server needs.
-        StoreUnavailable: The file cannot be opened, or is no database.
-    """
-    with translated_errors(path), closing(sqlite3.connect(f"{Path(path).as_uri()}?mode=ro", uri=True)) as connection:
-        _check_schema(connection)
-
-
-def _check_schema(connection: sqlite3.Connection) -> None:
-    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    version = None
-    if schema.CLUSTER.name in names:
-        row = connection.execute("SELECT value FROM xdb_sys_cluster WHERE name = ?", (schema.VERSION_KEY,)).fetchone()
-        version = None if row is None else row[0]
-    schema.check(names, version)
 
 
 @contextmanager

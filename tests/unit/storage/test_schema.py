@@ -4,27 +4,34 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlalchemy.engine import make_url
 
 from server_stub.storage.schema import (
+    INSTALLING,
     SCHEMA_VERSION,
     SchemaDamaged,
     SchemaError,
     SchemaMissing,
     SchemaOutdated,
     SchemaTooNew,
+    SchemaUnfinished,
+    ShardCountMismatch,
     check,
-    install_statements,
+    installation,
     metadata,
 )
+from server_stub.storage.schema_change import SchemaDialect
 from server_stub.storage.sqlite import SqliteOptions, SqliteStore
 
 EVERY_TABLE = list(metadata.tables)
 OPTIONS = SqliteOptions(install_schema=False)
 
 
+def facts(version: str | None) -> dict[str, str]:
+    return {"num_shards": "16"} | ({} if version is None else {"schema_version": version})
+
+
 def test_tables_of_this_version_pass() -> None:
-    check([*EVERY_TABLE, "a_table_of_the_user"], str(SCHEMA_VERSION))
+    check([*EVERY_TABLE, "a_table_of_the_user"], facts(str(SCHEMA_VERSION)), num_shards=16)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +45,7 @@ def test_tables_of_this_version_pass() -> None:
         (EVERY_TABLE, None, SchemaDamaged, "has no row 'schema_version'"),
         (EVERY_TABLE, "", SchemaDamaged, "not a number"),
         (EVERY_TABLE, "²", SchemaDamaged, "not a number"),
+        (EVERY_TABLE, INSTALLING, SchemaUnfinished, "finish what was begun with `xdb schema install`"),
         (["xdb_sys_timer_tasks"], None, SchemaDamaged, "xdb_sys_cluster, which tells their version, does not exist"),
         (["xdb_sys_cluster", "xdb_sys_timer_tasks"], str(SCHEMA_VERSION), SchemaDamaged, "xdb_sys_user_event missing"),
     ],
@@ -46,23 +54,36 @@ def test_anything_else_is_refused_with_a_message_of_its_own(
     tables: list[str], version: str | None, error: type[SchemaError], message: str
 ) -> None:
     with pytest.raises(error) as refusal:
-        check(tables, version)
+        check(tables, facts(version))
 
     assert message in str(refusal.value)
 
 
 def test_a_damaged_schema_names_every_table_that_is_missing() -> None:
     with pytest.raises(SchemaDamaged, match=r"xdb_sys_internal_queue, xdb_sys_user_event missing"):
-        check(set(EVERY_TABLE) - {"xdb_sys_internal_queue", "xdb_sys_user_event"}, str(SCHEMA_VERSION))
+        check(set(EVERY_TABLE) - {"xdb_sys_internal_queue", "xdb_sys_user_event"}, facts(str(SCHEMA_VERSION)))
 
 
-@pytest.mark.parametrize("url", ["postgresql+asyncpg://", "mysql+asyncmy://"])
-def test_the_tables_can_be_written_for_the_other_databases(url: str) -> None:
-    statements = install_statements(make_url(url).get_dialect()(), num_shards=16)
+def test_a_first_table_without_rows_is_an_install_that_has_just_begun() -> None:
+    with pytest.raises(SchemaUnfinished):
+        check(["xdb_sys_cluster", "a_table_of_the_user"], {})
+
+
+def test_another_number_of_shards_than_the_tables_have_is_refused_with_both() -> None:
+    with pytest.raises(ShardCountMismatch, match="installed with num_shards=16, this server is set to 8") as refusal:
+        check(EVERY_TABLE, facts(str(SCHEMA_VERSION)), num_shards=8)
+
+    assert (refusal.value.installed, refusal.value.asked) == (16, 8)
+
+
+@pytest.mark.parametrize("dialect", SchemaDialect, ids=str)
+def test_the_tables_are_written_for_each_database_with_the_version_last(dialect: SchemaDialect) -> None:
+    statements = installation(dialect, num_shards=16).statements
 
     created = {statement.split()[2] for statement in statements if statement.startswith("CREATE TABLE")}
     assert created == set(EVERY_TABLE)
     assert "INSERT INTO xdb_sys_cluster (name, value) VALUES ('num_shards', '16')" in statements
+    assert statements[-1] == f"INSERT INTO xdb_sys_cluster (name, value) VALUES ('schema_version', '{SCHEMA_VERSION}')"
 
 
 async def test_opening_an_empty_database_installs_the_tables(tmp_path: Path) -> None:
