@@ -11,13 +11,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from pydantic_core import from_json
 
 from server_stub.core.model import RowKey, RowRead, RowWrite, RowWriteMode
-from server_stub.core.ports import MappingRefused, RowReadFailed, RowWriteFailed
+from server_stub.storage import user_tables
 from server_stub.storage.columns import (
     JSON_TAG,
     ColumnFamily,
@@ -27,14 +27,25 @@ from server_stub.storage.columns import (
     bytes_to_wire,
     from_wire,
 )
-from server_stub.storage.schema import SYSTEM_PREFIX
 from server_stub.storage.sqlite_errors import database_error, is_unavailable
-from xdb_sdk.protocol import ColumnValue, DatabaseErrorInfo, Json, TableMapping
+from server_stub.storage.user_tables import (
+    Operation,
+    UserTable,
+    ambiguous_key,
+    bind_columns,
+    bind_key,
+    find_column,
+    is_system_name,
+    refusals,
+    row_error,
+    unknown_table,
+    volatile_names,
+)
+from xdb_sdk.protocol import ColumnValue, Json, TableMapping
 
 # ruff: noqa: S608  # identifiers are reflected and quoted, values are bound
 
 SqliteValue: TypeAlias = int | float | str | bytes | None
-_Operation: TypeAlias = Literal["READ", "WRITE"]
 
 
 def quote(identifier: str) -> str:
@@ -43,15 +54,9 @@ def quote(identifier: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class UserTable:
-    """A reflected table, or a view of the user that takes writes by a trigger."""
+class SqliteTable(UserTable[UserColumn]):
+    """A reflected table, or a view that takes writes by a trigger."""
 
-    name: str
-    is_view: bool
-    columns: Mapping[str, UserColumn]
-    primary_key: tuple[str, ...]
-    is_volatile: bool
-    """Whether writing one of its rows may change one that is named otherwise, in this table or another."""
     schema_version: int
     """When it was reflected: SQLite's counter of changes of the schema."""
 
@@ -61,7 +66,7 @@ class UserTables:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._tables: dict[str, UserTable] = {}
+        self._tables: dict[str, SqliteTable] = {}
         self._is_checked = False
         self.schema_version = 0
         """The counter of changes of the schema as it was at the last look."""
@@ -70,7 +75,7 @@ class UserTables:
         """Note that a transaction has begun: within one, the schema stays as it is at the first look."""
         self._is_checked = False
 
-    def find(self, table_name: str) -> UserTable | None:
+    def find(self, table_name: str) -> SqliteTable | None:
         """Give a table as it is now: any change of the schema, by whomever, forgets what was reflected."""
         if not self._is_checked:
             (version,) = self._connection.execute("PRAGMA schema_version").fetchone()
@@ -87,10 +92,7 @@ class UserTables:
 
     def volatile_among(self, table_names: Collection[str]) -> frozenset[str]:
         """Give those tables in which writing one row may change a row that is named otherwise."""
-        tables = [table for name in table_names if (table := self.find(name)) is not None]
-        # A view shows rows of tables, and writes to them by triggers: which ones only SQLite can say.
-        has_view = any(table.is_view for table in tables)
-        return frozenset(table.name for table in tables if has_view or table.is_volatile)
+        return volatile_names(table for name in table_names if (table := self.find(name)) is not None)
 
     def read(self, read: RowRead) -> Mapping[str, Json] | None:
         """Read columns of one row as wire values; None when there is no such row.
@@ -100,7 +102,7 @@ class UserTables:
         """
         with _row_errors("READ", read.row):
             table = self._table(read.row.table_name)
-            columns = [self._column(table, name) for name in read.columns]
+            columns = [find_column(table, name) for name in read.columns]
             condition, key = self._key(table, read.row)
             names = ", ".join(quote(column.name) for column in columns) or "1"
             row = self._connection.execute(f"SELECT {names} FROM {quote(table.name)} WHERE {condition}", key).fetchone()
@@ -118,7 +120,8 @@ class UserTables:
             return
         with _row_errors("WRITE", write.row):
             table = self._table(write.row.table_name)
-            names, values = self._bind(table, write)
+            bound = bind_columns(table, write, to_database)
+            names, values = [column.name for column, _ in bound], [value for _, value in bound]
             condition, key = self._key(table, write.row)
             match write.mode:
                 case RowWriteMode.UPDATE_OR_INSERT:
@@ -138,7 +141,7 @@ class UserTables:
 
     def _update(
         self,
-        table: UserTable,
+        table: SqliteTable,
         names: Sequence[str],
         values: Sequence[SqliteValue],
         condition: str,
@@ -149,77 +152,43 @@ class UserTables:
         statement = f"UPDATE {quote(table.name)} SET {assignments} WHERE {condition}"
         changed = self._connection.execute(statement, (*values, *key)).rowcount
         if changed > 1:
-            raise _Refused("OTHER", f"the key names {changed} rows of {table.name!r}; it must be unique")
+            raise ambiguous_key(table, changed)
         return changed > 0 or (table.is_view and self._exists(table, condition, key))
 
-    def _exists(self, table: UserTable, condition: str, key: Sequence[SqliteValue]) -> bool:
+    def _exists(self, table: SqliteTable, condition: str, key: Sequence[SqliteValue]) -> bool:
         return (
             self._connection.execute(f"SELECT 1 FROM {quote(table.name)} WHERE {condition}", key).fetchone() is not None
         )
 
-    def _bind(self, table: UserTable, write: RowWrite) -> tuple[list[str], list[SqliteValue]]:
-        key_names = {name for name, _ in write.row.primary_key}
-        names, values = [], []
-        for name, value in write.columns.items():
-            column = self._column(table, name)
-            if name in key_names or name in table.primary_key:
-                raise _Refused("OTHER", f"column {name!r} is the primary key, which is never written")
-            names.append(name)
-            values.append(to_database(column, value))
-        return names, values
-
-    def _key(self, table: UserTable, row: RowKey) -> tuple[str, list[SqliteValue]]:
+    def _key(self, table: SqliteTable, row: RowKey) -> tuple[str, list[SqliteValue]]:
         """Give the condition that finds the row, and what it binds."""
-        if not row.primary_key:
-            raise _Refused("OTHER", "the row is named by no key column")
-        columns = [(self._column(table, name), value) for name, value in row.primary_key]
-        condition = " AND ".join(f"{quote(column.name)} = ?" for column, _ in columns)
-        return condition, [to_database(column, value) for column, value in columns]
+        bound = bind_key(table, row, to_database)
+        return " AND ".join(f"{quote(column.name)} = ?" for column, _ in bound), [value for _, value in bound]
 
     # --- reflection ---
 
-    def _table(self, table_name: str) -> UserTable:
+    def _table(self, table_name: str) -> SqliteTable:
         table = self.find(table_name)
         if table is None:
-            raise _Refused("UNKNOWN_TABLE", f"the database has no table {table_name!r}")
+            raise unknown_table(table_name)
         return table
-
-    def _column(self, table: UserTable, name: str) -> UserColumn:
-        column = table.columns.get(name)
-        if column is None:
-            raise _Refused("UNKNOWN_COLUMN", f"table {table.name!r} has no column {name!r}; names match exactly")
-        return column
-
-
-class _Refused(Exception):
-    """What is asked cannot be done; becomes the error of the row."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        self.kind = kind
-        super().__init__(message)
 
 
 @contextmanager
-def _row_errors(operation: _Operation, row: RowKey) -> Iterator[None]:
+def _row_errors(operation: Operation, row: RowKey) -> Iterator[None]:
     """Turn what a row's statement raises into the error of the port, with the table named."""
     try:
-        yield
-    except (_Refused, ColumnValueRefused) as error:
-        info = DatabaseErrorInfo(operation=operation, kind=error.kind, message=str(error), table_name=row.table_name)
-        raise _row_error(row, info) from error
+        with refusals(operation, row):
+            yield
     except sqlite3.Error as error:
         if is_unavailable(error):
             raise
-        raise _row_error(row, database_error(error, operation, row.table_name)) from error
+        raise row_error(row, database_error(error, operation, row.table_name)) from error
 
 
-def _row_error(row: RowKey, info: DatabaseErrorInfo) -> RowReadFailed | RowWriteFailed:
-    return RowReadFailed(row, info) if info.operation == "READ" else RowWriteFailed(row, info)
-
-
-def _reflect(connection: sqlite3.Connection, table_name: str, schema_version: int) -> UserTable | None:
+def _reflect(connection: sqlite3.Connection, table_name: str, schema_version: int) -> SqliteTable | None:
     """Read a table's columns, None when there is no table of exactly this name. System tables are nobody's."""
-    if table_name.lower().startswith((SYSTEM_PREFIX, "sqlite_")):
+    if is_system_name(table_name) or table_name.lower().startswith("sqlite_"):
         return None
     # The schema table is scanned: once for each table and change of the schema.
     found = connection.execute(
@@ -233,7 +202,7 @@ def _reflect(connection: sqlite3.Connection, table_name: str, schema_version: in
         columns[name] = column_of(name, declared_type)
         if key_position:
             key.append((key_position, name))
-    return UserTable(
+    return SqliteTable(
         name=table_name,
         is_view=found[0] == "view",
         columns=columns,
@@ -271,43 +240,12 @@ _IS_LINKED: Final = """
 
 # --- mappings ---
 
-_MAX_SHOWN: Final = 100
 
-
-def canonical_mapping(table: UserTable, mapping: TableMapping) -> TableMapping:
+def canonical_mapping(table: SqliteTable, mapping: TableMapping) -> TableMapping:
     """Check a mapping against its table; see `Store.canonical_mapping`."""
-    unknown = sorted({*mapping.primary_key, *mapping.initial_write} - table.columns.keys())
-    if unknown:
-        raise MappingRefused(f"table {table.name!r} has no column {unknown[0]!r}; it has {sorted(table.columns)}")
-    if table.primary_key and set(mapping.primary_key) != set(table.primary_key):
-        raise MappingRefused(
-            f"the primary key of table {table.name!r} is {list(table.primary_key)}, not {list(mapping.primary_key)}"
-        )
-    written_key = sorted(mapping.initial_write.keys() & mapping.primary_key.keys())
-    if written_key:
-        raise MappingRefused(
-            f"column {written_key[0]!r} is the primary key of table {table.name!r}; "
-            "it is written from the object id, not from the initial attributes"
-        )
-    key = {name: _canonical_key(table, table.columns[name], value) for name, value in mapping.primary_key.items()}
-    return mapping.model_copy(update={"primary_key": key})
-
-
-def _canonical_key(table: UserTable, column: UserColumn, value: ColumnValue) -> ColumnValue:
-    """Give a key value in the form in which a read gives it."""
-    problem = None
-    if value is None:
-        problem = f"column {column.name!r} is part of the key of a row and cannot be null"
-    elif column.family is ColumnFamily.JSON:
-        problem = f"column {column.name!r} is {column.declared_type}; a document names no row"
-    else:
-        try:
-            return to_wire(column, to_database(column, value))
-        except ColumnValueRefused as refused:
-            problem = str(refused)
-    shown = repr(value)
-    shown = shown if len(shown) <= _MAX_SHOWN else shown[:_MAX_SHOWN] + "..."
-    raise MappingRefused(f"primary key of table {table.name!r}: {problem}; the value is {shown}")
+    return user_tables.canonical_mapping(
+        table, mapping, lambda column, value: to_wire(column, to_database(column, value))
+    )
 
 
 # --- column types ---
