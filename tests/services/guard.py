@@ -4,6 +4,7 @@ It reads the ids of server processes from its input, one a line. The end of the 
 the operating system closes the pipe even of a process that was killed.
 """
 
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from contextlib import suppress
 
 import psutil
 
+_GRACE_S = 5
 _POLL_S = 0.005
 
 
@@ -64,7 +66,14 @@ def _main() -> None:
             watched = psutil.Process(int(line))
         except psutil.NoSuchProcess:
             watched = None
-    if watched is not None:
+    if watched is None:
+        return
+    try:
+        watched.send_signal(signal.SIGQUIT)  # both databases end by it, and clean up behind them
+        watched.wait(_GRACE_S)
+    except psutil.NoSuchProcess:
+        return
+    except psutil.TimeoutExpired:
         end_tree(watched)
 
 

@@ -57,16 +57,13 @@ class MariadbServer(DatabaseServer):
         return True
 
 
-def find_binary(name: str) -> Path:
-    """Find a program of MariaDB's server.
+def find_binaries() -> tuple[Path, Path]:
+    """Find `mariadbd`, the server, and `mariadb-install-db`, which prepares its directory.
 
     Raises:
-        MissingDatabase: There is none.
+        MissingDatabase: One of them is missing.
     """
-    path = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
-    if path is None:
-        raise MissingDatabase(f"no MariaDB ({name}): apt install mariadb-server, or name one in XDB_TEST_MARIADB_URL")
-    return Path(path)
+    return _find_binary("mariadbd"), _find_binary("mariadb-install-db")
 
 
 def start(directory: Path, *, is_durable: bool = False, settings: Mapping[str, str] | None = None) -> MariadbServer:
@@ -86,13 +83,15 @@ def start(directory: Path, *, is_durable: bool = False, settings: Mapping[str, s
         MissingDatabase: MariaDB is not installed.
         ServerFailed: The server did not start.
     """
-    mariadbd = find_binary("mariadbd")
-    install = find_binary("mariadb-install-db")
-    data = directory / "data"
-    data.mkdir(parents=True, mode=0o700)
+    mariadbd, install = find_binaries()
+    data, temporary = directory / "data", directory / "tmp"
+    for each in (data, temporary):
+        each.mkdir(parents=True, mode=0o700)
     port = free_port()
     chosen = _SETTINGS | ({} if is_durable else _SETTINGS_WITHOUT_DURABILITY) | dict(settings or {})
-    options = ["--no-defaults", f"--datadir={data}", *(f"--{name}={value}" for name, value in chosen.items())]
+    # In a temporary directory that servers share, one that starts deletes the files of the others.
+    options = ["--no-defaults", f"--datadir={data}", f"--tmpdir={temporary}"]
+    options += [f"--{name}={value}" for name, value in chosen.items()]
     options += ["--user=root"] if os.geteuid() == 0 else []
     prepare([str(install), *options, "--auth-root-authentication-method=normal", "--skip-test-db"])
     server = MariadbServer(directory, [str(mariadbd), *options, f"--port={port}"], port)
@@ -113,6 +112,16 @@ def create_database(server_url: str, name: str) -> str:
 def drop_database(server_url: str, name: str) -> None:
     """Drop a database if it exists, and disconnect its clients first."""
     run_blocking(_drop_database(server_url, name))
+
+
+def _find_binary(name: str) -> Path:
+    path = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+    if path is None:
+        raise MissingDatabase(
+            f"no MariaDB ({name}): apt install mariadb-server-core mariadb-client-core, "
+            "or name a server in XDB_TEST_MARIADB_URL"
+        )
+    return Path(path)
 
 
 async def _drop_database(server_url: str, name: str) -> None:

