@@ -119,4 +119,11 @@ PEERS = (
         databases=frozenset(),
         npm_packages=("@restatedev/restate-server@1.7",),
     ),
+    Peer(
+        "absurd",
+        requirements=("absurd-sdk==0.5.1", "absurdctl==0.5.1"),
+        module="benchmarks.peers.absurd_workloads",
+        databases=frozenset({DatabaseKind.POSTGRESQL}),
+        workloads=WITHOUT_KILLS,
+    ),
 )

@@ -1,6 +1,6 @@
 """Restate with its own storage: its server, two hypercorn processes with the services, and an HTTP client here.
 
-Run it in an environment that has `restate-sdk`, `hypercorn`, `aiohttp` and the npm package `@restatedev/restate-server`:
+Run it in an environment that has `restate-sdk`, `hypercorn`, `aiohttp` and npm's `@restatedev/restate-server`:
 python -m benchmarks.peers.restate_workloads chain 2000
 """
 
@@ -20,6 +20,7 @@ from benchmarks.peers.command import Arguments, main
 from benchmarks.recovery import Part
 from benchmarks.workloads import Usage
 
+SERVICES = "benchmarks.peers.restate_services:app"
 WORKER_PROCESSES = 2
 SERVING_FOR_EVER = """
 h2_max_concurrent_streams = 2147483647
