@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from server_stub.core.ports import StoreError
-
 
 class Role(StrEnum):
     """What a server process does (idempotency-and-shards D.9)."""
@@ -52,17 +50,6 @@ class ClusterView:
     now_ms: int
     members: Sequence[Member]
     shards: Sequence[Shard]
-
-
-class NumShardsDiffer(StoreError):
-    """The system tables were made for another number of shards than the settings say."""
-
-    def __init__(self, num_shards: int, wanted: int) -> None:
-        self.num_shards = num_shards
-        super().__init__(
-            f"the database has {num_shards} shards, and the setting num_shards is {wanted}; the number is fixed when "
-            f"the system tables are made: start the server with num_shards {num_shards}"
-        )
 
 
 class Coordinator(Protocol):

@@ -1,0 +1,62 @@
+"""The time of the database, known without asking it."""
+
+from collections.abc import Callable
+
+_LARGEST_SLEWED_MS = 1_000.0
+"""A clock that is further behind is set forward at once: what has become due meanwhile is late enough."""
+_SLEW = 0.1
+"""By how much of the time that passes a clock is corrected."""
+
+
+class SyncedClock:
+    """A wall clock in milliseconds that agrees with the database's, and never goes backwards.
+
+    What several servers compare, such as due times, is so by one clock, however theirs are set (invariant I12).
+
+    Args:
+        time: The event loop's clock, in seconds; safe to call on any thread.
+        initial_ms: What to go by until the first `learn`, in milliseconds since the epoch.
+
+    Source: idempotency-and-shards D.1.
+    """
+
+    def __init__(self, time: Callable[[], float], initial_ms: int) -> None:
+        self._time = time
+        self._is_learnt = False
+        # Where the clock was last set, and how wrong it was there: one object, since other threads read the clock too.
+        self._line = (time(), float(initial_ms), 0.0)
+
+    def __call__(self) -> int:
+        """Give the time in milliseconds since the epoch."""
+        return int(self._read(self._time()))
+
+    def learn(self, database_ms: int, *, sent_s: float, received_s: float) -> None:
+        """Take a reading of the database's clock into account.
+
+        It was made at some time between request and answer, so the middle is wrong by half of that at most, and what is
+        less wrong is left alone. Small corrections are made little by little, and the clock is never set back: should
+        it be ahead, it goes slower for a while.
+
+        Args:
+            database_ms: What the database said, in milliseconds since the epoch.
+            sent_s: When it was asked, by the event loop's clock.
+            received_s: When it had answered.
+        """
+        middle_s = (sent_s + received_s) / 2
+        true_ms = database_ms + (received_s - middle_s) * 1_000
+        shown_ms = self._read(received_s)
+        error_ms = true_ms - shown_ms
+        uncertainty_ms = (received_s - sent_s) * 500
+        if not self._is_learnt or error_ms > _LARGEST_SLEWED_MS:
+            self._line = (received_s, true_ms, 0.0)
+        elif abs(error_ms) <= uncertainty_ms:
+            self._line = (received_s, shown_ms, 0.0)
+        else:
+            self._line = (received_s, shown_ms, error_ms)
+        self._is_learnt = True
+
+    def _read(self, at_s: float) -> float:
+        set_at_s, set_to_ms, error_ms = self._line
+        elapsed_ms = (at_s - set_at_s) * 1_000
+        most_ms = elapsed_ms * _SLEW
+        return set_to_ms + elapsed_ms + min(max(error_ms, -most_ms), most_ms)

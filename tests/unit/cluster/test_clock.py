@@ -1,0 +1,112 @@
+"""The clock that follows the database's."""
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server_stub.cluster.clock import SyncedClock
+
+EPOCH_MS = 1_767_225_600_000
+
+
+@dataclass
+class Loop:
+    """The event loop's clock, which the test moves."""
+
+    now_s: float = 100.0
+
+    def time(self) -> float:
+        return self.now_s
+
+
+def synced_clock(loop: Loop) -> SyncedClock:
+    """Give a clock that has just learnt the time."""
+    clock = SyncedClock(loop.time, 0)
+    clock.learn(EPOCH_MS, sent_s=loop.now_s, received_s=loop.now_s)
+    return clock
+
+
+def test_first_reading_sets_the_clock_whatever_it_showed_before() -> None:
+    loop = Loop()
+    clock = SyncedClock(loop.time, EPOCH_MS + 600_000)
+
+    clock.learn(EPOCH_MS, sent_s=loop.now_s - 1, received_s=loop.now_s)
+
+    assert clock() == EPOCH_MS + 500
+
+
+def test_clock_goes_on_by_itself() -> None:
+    loop = Loop()
+    clock = synced_clock(loop)
+
+    loop.now_s += 3
+
+    assert clock() == EPOCH_MS + 3_000
+
+
+def test_reading_that_agrees_within_its_own_uncertainty_changes_nothing() -> None:
+    loop = Loop()
+    clock = synced_clock(loop)
+    loop.now_s += 10
+
+    clock.learn(EPOCH_MS + 9_980, sent_s=loop.now_s - 0.1, received_s=loop.now_s)
+    loop.now_s += 1
+
+    assert clock() == EPOCH_MS + 11_000
+
+
+def test_small_error_is_corrected_little_by_little() -> None:
+    loop = Loop()
+    clock = synced_clock(loop)
+
+    clock.learn(EPOCH_MS + 500, sent_s=loop.now_s, received_s=loop.now_s)
+    at_once_ms = clock() - EPOCH_MS
+    loop.now_s += 1
+    after_a_second_ms = clock() - EPOCH_MS
+    loop.now_s += 9
+    after_ten_seconds_ms = clock() - EPOCH_MS
+
+    assert (at_once_ms, after_a_second_ms, after_ten_seconds_ms) == (0, 1_100, 10_500)
+
+
+def test_clock_that_is_far_behind_is_set_forward_at_once() -> None:
+    loop = Loop()
+    clock = synced_clock(loop)
+
+    clock.learn(EPOCH_MS + 60_000, sent_s=loop.now_s, received_s=loop.now_s)
+
+    assert clock() == EPOCH_MS + 60_000
+
+
+def test_clock_that_is_far_ahead_goes_slower_and_not_back() -> None:
+    loop = Loop()
+    clock = synced_clock(loop)
+    loop.now_s += 600
+    clock.learn(EPOCH_MS, sent_s=loop.now_s, received_s=loop.now_s)
+
+    at_once_ms = clock() - EPOCH_MS
+    loop.now_s += 10
+    later_ms = clock() - EPOCH_MS
+
+    assert (at_once_ms, later_ms) == (600_000, 609_000)
+
+
+readings = st.lists(st.tuples(st.floats(0, 100), st.floats(0, 5), st.integers(-600_000, 600_000)), max_size=20)
+
+
+@given(readings)
+def test_clock_never_goes_backwards(readings: list[tuple[float, float, int]]) -> None:
+    loop = Loop()
+    clock = synced_clock(loop)
+    shown_ms = [clock()]
+
+    for pause_s, round_trip_s, error_ms in readings:
+        loop.now_s += pause_s
+        shown_ms.append(clock())
+        sent_s = loop.now_s
+        loop.now_s += round_trip_s
+        clock.learn(EPOCH_MS + round(loop.now_s * 1_000) + error_ms, sent_s=sent_s, received_s=loop.now_s)
+        shown_ms.append(clock())
+
+    assert shown_ms == sorted(shown_ms)
