@@ -73,9 +73,9 @@ def main(
                 for run in engines_in_turn.measure(workload, sizes[workload]):
                     click.echo(f"{run.workload} on {run.engine}: {run.elapsed_s:.1f} s", err=True)
                     runs.append(run)
-    if as_json:
-        click.echo("\n".join(run.to_json() for run in runs))
-    else:
+                    if as_json:
+                        click.echo(run.to_json())
+    if not as_json:
         _print_tables(_medians(runs), [peer.name for peer in peers])
 
 
