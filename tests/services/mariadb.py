@@ -14,7 +14,7 @@ from asyncmy.errors import OperationalError
 
 from tests.services.server import DatabaseServer, MissingDatabase, free_port, prepare, run_blocking
 
-_CONNECT_TIMEOUT_S = 5
+_CONNECT_TIMEOUT_S = 30
 
 # Character set, collation and isolation are MariaDB's own defaults: what runs on it has to cope with them.
 _SETTINGS = {

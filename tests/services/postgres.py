@@ -15,7 +15,7 @@ from tests.services.server import DatabaseServer, MissingDatabase, free_port, pr
 BINARIES_VARIABLE = "XDB_TEST_POSTGRES_BIN"
 
 _USER_WHEN_ROOT = "nobody"
-_CONNECT_TIMEOUT_S = 5
+_CONNECT_TIMEOUT_S = 30
 
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
