@@ -94,7 +94,7 @@ _COMMON_ERRORS: Mapping[int, tuple[ErrorSubType, ...]] = {
     405: (ErrorSubType.METHOD_NOT_ALLOWED,),
     429: (ErrorSubType.TOO_MANY_REQUESTS,),
     500: (ErrorSubType.INTERNAL,),
-    503: (ErrorSubType.UNAVAILABLE,),
+    503: (ErrorSubType.UNAVAILABLE, ErrorSubType.UNKNOWN_OUTCOME),
 }
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait before repeating.", "schema": {"type": "integer"}}}
 _ALLOW = {"Allow": {"description": "The methods that the path takes.", "schema": {"type": "string"}}}

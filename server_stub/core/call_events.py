@@ -41,6 +41,8 @@ from xdb_sdk.protocol import (
 class CallReturned(Event[Verdict]):
     """A worker answered one attempt of a state's wait_until or execute, or the attempt failed."""
 
+    is_repeatable = True
+
     key: CallKey
     outcome: StateAnswered | CallFailure
 
@@ -103,6 +105,8 @@ class CallFound(Event[None]):
     The commit claims it, if the shard is this server's still; what another server makes of it meanwhile counts. The
     same event gives a call back: of a shard that is not this server's any more, nobody has claimed the call then.
     """
+
+    is_repeatable = True
 
     key: CallKey
 

@@ -26,6 +26,8 @@ from xdb_sdk.protocol import (
 class TimerFired(Event[None]):
     """A timer is due. One that nothing waits for any more is only removed (B15)."""
 
+    is_repeatable = True
+
     key: TimerKey
 
     def select(self, selection: Selection) -> None:

@@ -3,15 +3,16 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from server_stub.core.changes import Changes
 from server_stub.core.events import Event, add_wait_needs
 from server_stub.core.model import call_of
 from server_stub.core.ports import (
     Clock,
+    CommitOutcomeUnknown,
     ConcurrentStart,
     Loaded,
     Needs,
@@ -20,6 +21,7 @@ from server_stub.core.ports import (
     RowWriteFailed,
     Selection,
     Store,
+    StoreBusy,
     StoreUnavailable,
 )
 from server_stub.core.refusals import Refused
@@ -31,18 +33,35 @@ ResultT = TypeVar("ResultT")
 FIRST_RETRY_S = 0.05
 LONGEST_RETRY_S = 2.0
 CONCURRENT_START_TRIES = 5
+OVERLAP_AFTER_S = 0.02
+"""How long a transaction runs before another may run beside it: longer than one that waits for nobody."""
+_LONGEST_LOOK = 4
+"""How many batches of waiting events are searched for those that may run beside others."""
 
 
 class CommitterFull(Exception):
     """Too many events wait already; this one was not taken."""
 
 
+class Submission(asyncio.Future[ResultT]):
+    """The future result of an event. `is_begun` says whether it may have been committed: one that is cancelled before
+    that never happens."""
+
+    is_begun = False
+
+
 @dataclass(slots=True, eq=False)
 class _Pending:
     event: Event[Any]
-    future: "asyncio.Future[Any]"
+    future: Submission[Any]
     is_patient: bool
     tries: int = 0
+
+    def keys(self) -> set[Hashable]:
+        """Name the executions that it is about, by one of their names."""
+        selection = Selection()
+        self.event.select(selection)
+        return {*selection.execution_ids, *selection.process_keys}
 
 
 _MUST_WAIT = object()
@@ -119,22 +138,25 @@ class CommitCounters:
 
 
 class Committer:
-    """Gather events and commit them together, one transaction at a time.
+    """Gather events and commit them together, by few transactions.
 
     Events are committed in the order of their arrival, but for those that have to wait for what others write, and those
     that an unavailable database or a failing neighbour has delayed.
 
     While a transaction runs, the events that arrive wait for the next one: under load a transaction holds many, idle
-    it holds one and latency is that of one transaction. Callers are answered, and `on_commit` is told, only after the
-    commit.
+    it holds one and latency is that of one transaction. Another transaction begins beside it only when it takes long,
+    as one does that waits for a lock of the application, or when a whole batch waits; never about the same executions.
+    Callers are answered, and `on_commit` is told, only after the commit.
 
     Args:
         store: Runs the transactions.
         clock: The time of every transition.
         on_commit: Called in the event loop with what each transaction has changed, before callers are answered.
         ownership: Tells which calls to claim.
+        on_uncertain: Called when a transaction may have been kept of which `on_commit` is not told.
         max_batch: The most events of one transaction.
         max_pending: How many events may wait before impatient ones are refused.
+        max_transactions: The most transactions at a time.
     """
 
     def __init__(
@@ -144,18 +166,25 @@ class Committer:
         on_commit: Callable[[Changes], None],
         *,
         ownership: Ownership,
+        on_uncertain: Callable[[], None] = lambda: None,
         max_batch: int = 256,
         max_pending: int = 10_000,
+        max_transactions: int = 1,
     ) -> None:
         self._store = store
         self._clock = clock
         self._on_commit = on_commit
         self._ownership = ownership
+        self._on_uncertain = on_uncertain
         self._max_batch = max_batch
         self._max_pending = max_pending
+        self._max_transactions = max_transactions
         self._queue: deque[_Pending] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._running: dict[asyncio.Task[None], set[Hashable]] = {}
+        """The transactions that run, and what they are about."""
+        self._may_overlap_at_s = 0.0
         self._is_closing = False
         self._is_down = False
         self.counters = CommitCounters()
@@ -176,7 +205,17 @@ class Committer:
         """Whether events are being committed: between `start` and the end of `close`."""
         return self._task is not None and not self._task.done()
 
-    def submit(self, event: Event[ResultT], *, is_patient: bool = False) -> "asyncio.Future[ResultT]":
+    @property
+    def pending(self) -> int:
+        """How many events wait for a transaction."""
+        return len(self._queue)
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the database was unavailable to the latest transaction."""
+        return self._is_down
+
+    def submit(self, event: Event[ResultT], *, is_patient: bool = False) -> Submission[ResultT]:
         """Hand over an event; the future has its result once it is committed.
 
         Args:
@@ -188,32 +227,78 @@ class Committer:
             A future with the event's result, or one of: `Refused`, `RowWriteFailed`, `RowReadFailed`,
             `StoreUnavailable`, `CommitterFull`.
         """
-        future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
+        future: Submission[ResultT] = Submission()
         if self._is_closing:
             future.set_exception(StoreUnavailable("the server is stopping"))
         elif len(self._queue) >= self._max_pending and not is_patient:
             future.set_exception(CommitterFull())
         else:
-            self._queue.append(_Pending(event, cast("asyncio.Future[Any]", future), is_patient))
-            self._wake.set()
+            self._queue.append(_Pending(event, future, is_patient))
+            if not self._running or len(self._queue) == self._max_batch:
+                self._wake.set()
         return future
 
     async def _run(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._queue:
-                batch = [self._queue.popleft() for _ in range(min(len(self._queue), self._max_batch))]
-                # What its caller has given up is not to happen any more.
-                if wanted := [pending for pending in batch if not pending.future.cancelled()]:
-                    await self._commit(wanted)
-            if self._is_closing:
-                return
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._may_begin() and (batch := self._take()):
+                    self._begin(group, batch)
+                if self._is_closing and not self._queue and not self._running:
+                    return
+
+    def _may_begin(self) -> bool:
+        if not self._queue or not self._running:
+            return bool(self._queue)
+        if self._is_down or len(self._running) >= self._max_transactions:
+            return False
+        is_slow = asyncio.get_running_loop().time() >= self._may_overlap_at_s
+        return is_slow or len(self._queue) >= self._max_batch
+
+    def _take(self) -> list[_Pending]:
+        """Take the next events that no running transaction is in the way of, in their order."""
+        batch: list[_Pending] = []
+        held: list[_Pending] = []
+        busy = set().union(*self._running.values())
+        most = _LONGEST_LOOK * self._max_batch
+        while self._queue and len(batch) < self._max_batch and len(batch) + len(held) < most:
+            pending = self._queue.popleft()
+            if pending.future.cancelled():  # what its caller has given up is not to happen any more
+                continue
+            if busy and not busy.isdisjoint(keys := pending.keys()):
+                busy |= keys
+                held.append(pending)
+            else:
+                batch.append(pending)
+        self._queue.extendleft(reversed(held))
+        return batch
+
+    def _begin(self, group: asyncio.TaskGroup, batch: list[_Pending]) -> None:
+        task = group.create_task(self._commit(batch))
+        self._running[task] = set()
+        if self._max_transactions > 1:
+            self._running[task].update(*(pending.keys() for pending in batch))
+            loop = asyncio.get_running_loop()
+            self._may_overlap_at_s = loop.time() + OVERLAP_AFTER_S
+            alarm = loop.call_later(OVERLAP_AFTER_S, self._wake.set)
+            task.add_done_callback(lambda _: alarm.cancel())
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        self._wake.set()
 
     async def _commit(self, batch: list[_Pending]) -> None:
+        for pending in batch:
+            pending.future.is_begun = True
         work = _Batch(batch, self._clock, self._ownership)
         try:
             changes = await self._store.transact(work)
+        except CommitOutcomeUnknown as error:
+            await self._doubt(batch, error)
+        except StoreBusy as error:
+            await self._yield_to_others(batch, error)
         except StoreUnavailable as error:
             await self._pause(batch, error)
         except ConcurrentStart as error:
@@ -251,11 +336,30 @@ class Committer:
         else:
             await self._split(batch, error)
 
+    async def _yield_to_others(self, batch: list[_Pending], error: StoreBusy) -> None:
+        """Commit one by one what others were in the way of, so that those wait alone whose rows are held."""
+        self._note_up()
+        if len(batch) > 1:
+            for pending in batch:
+                await self._commit([pending])
+        else:
+            await self._keep_patient(batch, error)
+
+    async def _doubt(self, batch: list[_Pending], error: CommitOutcomeUnknown) -> None:
+        """Commit again what may be committed twice, and let the others' callers know that they cannot know."""
+        self._note_down(error)
+        self._on_uncertain()
+        for pending in batch:
+            if not pending.event.is_repeatable:
+                _fail(pending, error)
+        await self._keep_patient([pending for pending in batch if pending.event.is_repeatable], error)
+
     async def _pause(self, batch: list[_Pending], error: StoreUnavailable) -> None:
         """Keep the events that must not be lost, answer the others, and leave the database a moment."""
-        if not self._is_down:
-            logger.error("database unavailable: %s", error)
-            self._is_down = True
+        self._note_down(error)
+        await self._keep_patient(batch, error)
+
+    async def _keep_patient(self, batch: list[_Pending], error: StoreUnavailable) -> None:
         patient = [pending for pending in batch if pending.is_patient and not self._is_closing]
         for pending in batch:
             if pending not in patient:
@@ -274,6 +378,11 @@ class Committer:
         except Exception:
             # What is due is in the database, where the next scan finds it; the other callers must not suffer.
             logger.exception("a commit could not be handed on")
+
+    def _note_down(self, error: StoreUnavailable) -> None:
+        if not self._is_down:
+            logger.error("database unavailable: %s", error)
+            self._is_down = True
 
     def _note_up(self) -> None:
         if self._is_down:

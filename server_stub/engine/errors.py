@@ -1,7 +1,14 @@
 """What a caller of the service is told when an operation is not carried out (semantics 1.7, 5.5)."""
 
 from server_stub.core.outcomes import CallFailure, FailureKind
-from server_stub.core.ports import ConcurrentStart, RowReadFailed, RowWriteFailed, StoreError, StoreUnavailable
+from server_stub.core.ports import (
+    CommitOutcomeUnknown,
+    ConcurrentStart,
+    RowReadFailed,
+    RowWriteFailed,
+    StoreError,
+    StoreUnavailable,
+)
 from server_stub.core.refusals import Refused
 from server_stub.dispatch.dispatcher import RpcNotAnswered, WorkerBusy
 from xdb_sdk.protocol import ErrorBody, ErrorSubType
@@ -67,10 +74,25 @@ def of_store_error(error: StoreError) -> ServiceError:
             return _of_row_error(ErrorSubType.APP_DATABASE_WRITE_ERROR, error)
         case RowReadFailed():
             return _of_row_error(ErrorSubType.APP_DATABASE_READ_ERROR, error)
+        case CommitOutcomeUnknown():
+            return outcome_unknown()
         case StoreUnavailable() | ConcurrentStart():
             return _unavailable("the database is unavailable or busy; nothing was changed, try again")
         case _:
             raise error
+
+
+def outcome_unknown() -> ServiceError:
+    """Give the answer to a call that was on its way into the database when that ceased to answer.
+
+    It says not when to come back: a client that repeats it by itself might have it done twice.
+    """
+    body = ErrorBody(
+        error_sub_type=ErrorSubType.UNKNOWN_OUTCOME,
+        details="the database ceased to answer while the call was being committed; look whether it was applied before "
+        "you repeat it",
+    )
+    return ServiceError(503, body)
 
 
 def too_busy() -> ServiceError:

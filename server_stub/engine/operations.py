@@ -19,7 +19,7 @@ from server_stub.core.client_events import (
 from server_stub.core.events import Event
 from server_stub.core.model import ProcessExecution, ProcessKey
 from server_stub.core.outcomes import CallFailure, RpcAnswered, Verdict
-from server_stub.core.ports import Clock, MappingRefused, Store, StoreError, StoreUnavailable
+from server_stub.core.ports import Clock, CommitOutcomeUnknown, MappingRefused, Store, StoreError, StoreUnavailable
 from server_stub.core.reads import loaded_data, plan_reads
 from server_stub.core.refusals import InvalidAnswer, Refused, process_not_found
 from server_stub.core.shards import shard_of
@@ -31,6 +31,7 @@ from server_stub.engine.errors import (
     of_refused,
     of_store_error,
     of_unanswered_rpc,
+    outcome_unknown,
     refusal,
     rpc_not_committed,
     too_busy,
@@ -79,6 +80,8 @@ class OperationsOptions:
     """Settings of the use cases."""
 
     max_rpc_timeout_ms: int = 60_000
+    commit_timeout_s: float = 10.0
+    """How long a call of a client may take to be committed."""
     recheck_s: float = 10.0
     """How often a long poll looks at the database by itself: a safety net, since commits wake it."""
 
@@ -266,13 +269,22 @@ class Operations:
         try:
             async with asyncio.timeout_at(max(ends_at_s, least_s)):
                 return await self._committer.submit(event, is_patient=True)
+        except CommitOutcomeUnknown as error:
+            raise rpc_not_committed("and whether its changes were kept is not known") from error
         except StoreUnavailable as error:
             raise rpc_not_committed("and its changes were not kept") from error
         except TimeoutError as error:
             raise rpc_not_committed("and whether its changes were kept is not known") from error
 
     async def _commit(self, event: Event[ResultT]) -> ResultT:
-        return await self._answered(self._committer.submit(event))
+        submission = self._committer.submit(event)
+        try:
+            async with asyncio.timeout(self._options.commit_timeout_s):
+                return await self._answered(submission)
+        except TimeoutError as error:
+            if submission.is_begun:
+                raise outcome_unknown() from error
+            raise of_store_error(StoreUnavailable("no transaction was begun in time")) from error
 
     async def _answered(self, awaitable: Awaitable[ResultT]) -> ResultT:
         try:

@@ -9,9 +9,21 @@ import pytest
 
 from server_stub.core.changes import Changes
 from server_stub.core.client_events import StartProcess
-from server_stub.core.ports import ConcurrentStart, Loaded, RowWriteFailed, SoleOwnership, Store, StoreUnavailable, Work
+from server_stub.core.model import TimerKey
+from server_stub.core.ports import (
+    CommitOutcomeUnknown,
+    ConcurrentStart,
+    Loaded,
+    RowWriteFailed,
+    SoleOwnership,
+    Store,
+    StoreBusy,
+    StoreUnavailable,
+    Work,
+)
 from server_stub.core.refusals import Refused
-from server_stub.engine.committer import Committer, CommitterFull
+from server_stub.core.timer_events import TimerFired
+from server_stub.engine.committer import OVERLAP_AFTER_S, Committer, CommitterFull
 from server_stub.storage.sqlite import SqliteOptions, SqliteStore, Synchronous
 from tests.support.virtual_time import VIRTUAL_TIME_BACKEND, VirtualClock
 from xdb_sdk.protocol import StartAnswer, StartRequest, TableMapping
@@ -28,14 +40,25 @@ class FailingStore:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.failures: list[Exception] = []
+        self.failures_after_commit: list[Exception] = []
+        self.durations_s: list[float] = []
+        """How long the next transactions take, each; those after them take no time."""
         self.transactions = 0
+        self.batches: list[list[str]] = []
+        """The process ids of each transaction, in the order in which they began."""
 
     async def transact(self, work: Work) -> Changes:
         """See `Store.transact`."""
         self.transactions += 1
+        self.batches.append(sorted(key.process_id for key in work.selection().process_keys))
+        if self.durations_s:
+            await asyncio.sleep(self.durations_s.pop(0))
         if self.failures:
             raise self.failures.pop(0)
-        return await self._store.transact(work)
+        changes = await self._store.transact(work)
+        if self.failures_after_commit:
+            raise self.failures_after_commit.pop(0)
+        return changes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -241,3 +264,90 @@ async def test_committer_is_running_from_its_start_to_its_end(make_committer: Ca
     await committer.close()
 
     assert (before, meanwhile, committer.is_running) == (False, True, False)
+
+
+async def test_what_others_are_in_the_way_of_is_committed_one_by_one_and_waits_alone(
+    store: FailingStore, make_committer: Callable[..., Committer], caplog: pytest.LogCaptureFixture
+) -> None:
+    store.failures = [StoreBusy("locked"), StoreBusy("locked")]
+    committer = make_committer()
+    futures = [committer.submit(start(process_id)) for process_id in "abc"]
+
+    committer.start()
+    held, *others = await asyncio.gather(*futures, return_exceptions=True)
+
+    assert store.batches == [["a", "b", "c"], ["a"], ["b"], ["c"]]
+    assert isinstance(held, StoreBusy)
+    assert [type(other) for other in others] == [StartAnswer, StartAnswer]
+    assert caplog.records == []
+
+
+async def test_commit_of_unknown_outcome_is_repeated_only_where_twice_is_once(
+    store: FailingStore, make_committer: Callable[..., Committer]
+) -> None:
+    uncertain: list[str] = []
+    store.failures_after_commit = [CommitOutcomeUnknown("cut")]
+    committer = make_committer(on_uncertain=lambda: uncertain.append("told"))
+    once = committer.submit(start("a"), is_patient=True)
+    fired = committer.submit(TimerFired(TimerKey.of_timeout("nobody")), is_patient=True)
+
+    committer.start()
+    results = await asyncio.gather(once, fired, return_exceptions=True)
+
+    assert isinstance(results[0], CommitOutcomeUnknown)
+    assert results[1] is None
+    assert (store.batches, uncertain) == ([["a"], []], ["told"])
+
+
+async def test_slow_transaction_lets_another_pass_but_none_about_the_same_execution(
+    store: FailingStore, make_committer: Callable[..., Committer]
+) -> None:
+    loop = asyncio.get_running_loop()
+    store.durations_s = [1.0]
+    committer = make_committer(max_transactions=2)
+    committer.start()
+    slow = committer.submit(start("slow"))
+    await asyncio.sleep(0)
+    began_at_s = loop.time()
+
+    same, other = committer.submit(start("slow")), committer.submit(start("other"))
+    await other
+    other_after_s = loop.time() - began_at_s
+    results = await asyncio.gather(slow, same, return_exceptions=True)
+
+    assert OVERLAP_AFTER_S <= other_after_s < 0.1
+    assert store.batches == [["slow"], ["other"], ["slow"]]
+    assert [type(result) for result in results] == [StartAnswer, Refused]
+
+
+async def test_quick_transactions_follow_each_other_however_many_are_allowed(
+    store: FailingStore, make_committer: Callable[..., Committer]
+) -> None:
+    store.durations_s = [OVERLAP_AFTER_S / 2]
+    committer = make_committer(max_transactions=4)
+    committer.start()
+    first = committer.submit(start("a"))
+    await asyncio.sleep(0)
+    others = [committer.submit(start(process_id)) for process_id in "bcd"]
+
+    await asyncio.gather(first, *others)
+
+    assert store.batches == [["a"], ["b", "c", "d"]]
+
+
+async def test_cancelled_event_that_was_not_begun_never_happens(
+    store: FailingStore, make_committer: Callable[..., Committer]
+) -> None:
+    store.durations_s = [1.0]
+    committer = make_committer()
+    committer.start()
+    first = committer.submit(start("a"))
+    await asyncio.sleep(0)
+    given_up = committer.submit(start("b"))
+
+    given_up.cancel()
+    await first
+    await committer.close()
+
+    assert (first.is_begun, given_up.is_begun) == (True, False)
+    assert store.batches == [["a"]]
