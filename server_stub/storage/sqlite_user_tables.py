@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Final, TypeAlias
 from uuid import UUID
@@ -25,6 +25,7 @@ from server_stub.storage.columns import (
     JsonText,
     UserColumn,
     bytes_to_wire,
+    converted,
     from_wire,
 )
 from server_stub.storage.sqlite_errors import database_error, is_unavailable
@@ -293,18 +294,10 @@ def to_database(column: UserColumn, value: ColumnValue) -> SqliteValue:
     Raises:
         ColumnValueRefused: It does not fit, or SQLite would not give it back as it is.
     """
-    try:
-        return _bound(column, value)
-    except ColumnValueRefused:
-        raise
-    except (ValueError, ArithmeticError) as error:
-        # Whatever a conversion cannot do is the value's fault: only a refusal is counted as an attempt of its caller.
-        raise ColumnValueRefused("TYPE", f"column {column.name!r} does not take the value: {error}") from error
+    return converted(column, value, _bound)
 
 
 def _bound(column: UserColumn, value: ColumnValue) -> SqliteValue:
-    if column.max_length == 32 and isinstance(value, str) and len(value) == 36:
-        value = _undashed(value)
     python_value = from_wire(column, value)
     if isinstance(python_value, Decimal):
         return _number(column, python_value)
@@ -316,15 +309,8 @@ def _bound(column: UserColumn, value: ColumnValue) -> SqliteValue:
         return _instant(python_value)
     if isinstance(python_value, str) and column.family is ColumnFamily.ANY and column.declared_type:
         return _unconverted(column, python_value)
+    assert not isinstance(python_value, timedelta), "SQLite has no type for intervals"
     return python_value
-
-
-def _undashed(value: str) -> str:
-    """Give a UUID as the 32 digits that fit into CHAR(32), as Django and SQLAlchemy store it; other text as it is."""
-    try:
-        return UUID(value).hex
-    except ValueError:
-        return value
 
 
 def _instant(value: datetime | date | time) -> str:

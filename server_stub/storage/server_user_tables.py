@@ -1,0 +1,327 @@
+"""The user's tables on a database server: reflected once and kept for a while, rows read and written in groups.
+
+A server has no counter of changes of the schema that costs nothing to look at. So a table is reflected anew when what
+is known of it has become old, and when something is refused that may fit the table as it is now: the transaction is
+then tried again.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from server_stub.core.model import RowKey, RowRead, RowWrite, RowWriteMode
+from server_stub.core.ports import MappingRefused, RowReadFailed, RowWriteFailed, StoreRetry
+from server_stub.storage import user_tables
+from server_stub.storage.columns import UserColumn
+from server_stub.storage.user_tables import (
+    Operation,
+    UserTable,
+    ambiguous_key,
+    bind_columns,
+    bind_key,
+    find_column,
+    refusals,
+    refused_row,
+    unknown_table,
+    volatile_names,
+)
+from xdb_sdk.protocol import ColumnValue, Json, TableMapping
+
+_ConnectionT = TypeVar("_ConnectionT")
+_ColumnT = TypeVar("_ColumnT", bound=UserColumn)
+_TableT = TypeVar("_TableT", bound="ServerTable[Any]")
+
+Values: TypeAlias = tuple[Any, ...]
+"""What is bound for some columns of a row."""
+Ordinal: TypeAlias = int
+"""The place of a row in its group, by which a statement over many rows says which of them it speaks of."""
+
+_MAX_AGE: Final = timedelta(seconds=30)
+_MAY_BE_OUT_OF_DATE: Final = frozenset({"TYPE", "TOO_LONG", "UNKNOWN_TABLE", "UNKNOWN_COLUMN"})
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTable(UserTable[_ColumnT]):
+    """A table as it was reflected."""
+
+    quoted_name: str
+    """As it stands in a statement, with its schema where it was named with one."""
+    may_suppress_writes: bool = False
+    """Whether the user's own code may leave out a write without an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRow:
+    """A row with what is bound for its key and, in a write, for the columns to write."""
+
+    row: RowKey
+    key: Values
+    values: Values = ()
+
+
+@dataclass(slots=True)
+class RowGroup(Generic[_TableT]):
+    """Rows for one statement: of one table, named by the same columns, with the same columns to read or write."""
+
+    table: _TableT
+    key_names: tuple[str, ...]
+    names: tuple[str, ...]
+    rows: list[BoundRow] = field(default_factory=list)
+
+    @property
+    def sole_row(self) -> RowKey | None:
+        """The row an error is of; None when it may be of any of several."""
+        return self.rows[0].row if len(self.rows) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reflected(Generic[_TableT]):
+    table: _TableT
+    at_s: float
+    is_confirmed: bool
+    """Whether it was doubted before and found to be as it was known: what it refuses is refused."""
+
+
+class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
+    """The user's tables of one store. Each method runs in the transaction its connection is in, if it is in one."""
+
+    def __init__(self) -> None:
+        self._reflected: dict[str, _Reflected[_TableT]] = {}
+        self._doubted: dict[str, _TableT] = {}
+
+    # --- what a database adds ---
+
+    @abstractmethod
+    async def _reflect(self, connection: _ConnectionT, table_name: str) -> _TableT | None:
+        """Reflect a table, None when there is none of exactly this name, or one of the system."""
+
+    @abstractmethod
+    def _to_database(self, column: Any, value: ColumnValue) -> Any:
+        """Give what is bound for a wire value, or raise `ColumnValueRefused`."""
+
+    @abstractmethod
+    def _to_wire(self, column: Any, value: Any) -> ColumnValue:
+        """Give the wire value of what was read."""
+
+    @abstractmethod
+    def _canonical(self, column: Any, value: ColumnValue) -> ColumnValue:
+        """Give a key value in the one form that it has, or raise `ColumnValueRefused`."""
+
+    @abstractmethod
+    async def _select(self, connection: _ConnectionT, group: RowGroup[_TableT]) -> Sequence[Sequence[Any]]:
+        """Give, for each row that there is, its ordinal and the columns."""
+
+    @abstractmethod
+    async def _update(
+        self, connection: _ConnectionT, group: RowGroup[_TableT], ordinals: Sequence[Ordinal]
+    ) -> Sequence[Ordinal]:
+        """Update some rows of a group and lock them; give the ordinal of each row that there is."""
+
+    @abstractmethod
+    async def _insert(self, connection: _ConnectionT, group: RowGroup[_TableT], ordinals: Sequence[Ordinal]) -> None:
+        """Insert some rows of a group."""
+
+    @abstractmethod
+    async def _insert_absent(
+        self, connection: _ConnectionT, group: RowGroup[_TableT], ordinals: Sequence[Ordinal]
+    ) -> Collection[Ordinal]:
+        """Insert those of some rows that nobody else has inserted meanwhile, and give their ordinals."""
+
+    @abstractmethod
+    def _driver_errors(self, operation: Operation, group: RowGroup[_TableT]) -> Any:
+        """Give a context in which errors of the driver that concern the rows of a group become errors of the port."""
+
+    # --- tables ---
+
+    async def find(self, connection: _ConnectionT, table_name: str) -> _TableT | None:
+        """Give a table as it was at most half a minute ago, None when there is none."""
+        now_s = asyncio.get_running_loop().time()
+        known = self._reflected.get(table_name)
+        if known is not None and now_s - known.at_s < _MAX_AGE.total_seconds():
+            return known.table
+        table = await self._reflect(connection, table_name)
+        if table is None:
+            self._reflected.pop(table_name, None)
+            return None
+        is_confirmed = self._doubted.pop(table_name, None) == table
+        self._reflected[table_name] = _Reflected(table, now_s, is_confirmed)
+        return table
+
+    def forget(self) -> None:
+        """Reflect every table anew at its next use."""
+        self._reflected.clear()
+
+    async def volatile_among(self, connection: _ConnectionT, table_names: Collection[str]) -> frozenset[str]:
+        """Give those tables in which writing one row may change a row that is named otherwise."""
+        tables = [await self.find(connection, name) for name in sorted(table_names)]
+        return volatile_names(table for table in tables if table is not None)
+
+    def canonical_mapping(self, table: _TableT, mapping: TableMapping) -> TableMapping:
+        """Check a mapping; see `Store.canonical_mapping`.
+
+        Raises:
+            MappingRefused: It does not fit the table.
+            StoreRetry: It does not, but the table may have been changed since it was reflected.
+        """
+        try:
+            return user_tables.canonical_mapping(table, mapping, self._canonical)
+        except MappingRefused as refused:
+            if self._doubt(table):
+                raise StoreRetry(str(refused)) from refused
+            raise
+
+    def _doubt(self, table: _TableT) -> bool:
+        """Have a table that refused something reflected anew, and say whether it may then be another."""
+        known = self._reflected.get(table.name)
+        if known is None or known.table is not table:
+            return True
+        del self._reflected[table.name]
+        self._doubted[table.name] = table
+        return not known.is_confirmed
+
+    @contextmanager
+    def _doubting(self, used: Mapping[str, _TableT]) -> Iterator[None]:
+        """Ask for another try instead of a refusal that may be due to what is known of a table being out of date."""
+        try:
+            yield
+        except (RowReadFailed, RowWriteFailed) as failure:
+            table = used.get(failure.error.table_name or "")
+            if table is not None and failure.error.kind in _MAY_BE_OUT_OF_DATE and self._doubt(table):
+                raise StoreRetry(str(failure)) from failure
+            raise
+
+    async def _used(self, connection: _ConnectionT, table_name: str, used: dict[str, _TableT]) -> _TableT:
+        """Give a table, the same one throughout a call, whatever others find out meanwhile."""
+        table = used.get(table_name) or await self.find(connection, table_name)
+        if table is None:
+            raise unknown_table(table_name)
+        used[table_name] = table
+        return table
+
+    # --- reading ---
+
+    async def read_rows(
+        self, connection: _ConnectionT, reads: Sequence[RowRead]
+    ) -> dict[RowRead, Mapping[str, Json] | None]:
+        """Read columns of rows as wire values; a row that is missing is None. One round trip for each kind of read.
+
+        Raises:
+            RowReadFailed: Unknown table or column, a key of the wrong type, or whatever the database says.
+            StoreRetry: A table has changed; repeat the transaction.
+        """
+        found: dict[RowRead, Mapping[str, Json] | None] = dict.fromkeys(reads)
+        used: dict[str, _TableT] = {}
+        with self._doubting(used):
+            for group, of_group in await self._bind_reads(connection, list(found), used):
+                columns = [find_column(group.table, name) for name in group.names]
+                with self._driver_errors("READ", group):
+                    rows = await self._select(connection, group)
+                for ordinal, *values in rows:
+                    found[of_group[ordinal]] = {
+                        column.name: self._to_wire(column, value) for column, value in zip(columns, values, strict=True)
+                    }
+        return found
+
+    async def _bind_reads(
+        self, connection: _ConnectionT, reads: Sequence[RowRead], used: dict[str, _TableT]
+    ) -> list[tuple[RowGroup[_TableT], list[RowRead]]]:
+        groups: dict[object, tuple[RowGroup[_TableT], list[RowRead]]] = {}
+        for read in reads:
+            with refusals("READ", read.row):
+                table = await self._used(connection, read.row.table_name, used)
+                for name in read.columns:
+                    find_column(table, name)
+                key = bind_key(table, read.row, self._to_database)
+            key_names = tuple(column.name for column, _ in key)
+            shape = (table.name, key_names, read.columns)
+            group, of_group = groups.setdefault(shape, (RowGroup(table, key_names, read.columns), []))
+            group.rows.append(BoundRow(read.row, tuple(value for _, value in key)))
+            of_group.append(read)
+        return list(groups.values())
+
+    # --- writing ---
+
+    async def write_rows(self, connection: _ConnectionT, writes: Sequence[RowWrite]) -> None:
+        """Write columns of rows, several writes to one row in the order given (semantics 1.5, 7.3).
+
+        Rows are locked until the transaction ends. A write without columns is none.
+
+        Raises:
+            RowWriteFailed: Unknown table or column, a value that does not fit, or whatever the database says. The row
+                is None when it may be any of several; the transaction cannot go on.
+            StoreRetry: A table has changed, or another transaction came between; repeat the transaction.
+        """
+        used: dict[str, _TableT] = {}
+        with self._doubting(used):
+            for group, mode in await self._bind_writes(connection, writes, used):
+                with self._driver_errors("WRITE", group):
+                    await self._write(connection, group, mode)
+
+    async def _bind_writes(
+        self, connection: _ConnectionT, writes: Sequence[RowWrite], used: dict[str, _TableT]
+    ) -> list[tuple[RowGroup[_TableT], RowWriteMode]]:
+        """Give groups in the order in which to write them: each writes a row once."""
+        turns: defaultdict[object, int] = defaultdict(int)
+        groups: dict[tuple[int, object], tuple[RowGroup[_TableT], RowWriteMode]] = {}
+        for write in writes:
+            if not write.columns:
+                continue
+            with refusals("WRITE", write.row):
+                table = await self._used(connection, write.row.table_name, used)
+                columns = bind_columns(table, write, self._to_database)
+                key = bind_key(table, write.row, self._to_database)
+            key_names, names = (tuple(column.name for column, _ in bound) for bound in (key, columns))
+            # In a volatile table two names may mean one row, whose writes must stay in order.
+            in_order = write.row.table_name if table.is_volatile else write.row
+            turn = turns[in_order]
+            turns[in_order] += 1
+            shape = (table.name, key_names, names, write.mode)
+            group, _ = groups.setdefault((turn, shape), (RowGroup(table, key_names, names), write.mode))
+            bound_key, values = (tuple(value for _, value in bound) for bound in (key, columns))
+            group.rows.append(BoundRow(write.row, bound_key, values))
+        for group, _ in groups.values():
+            # So that two transactions with the same rows wait for each other's locks in one order.
+            group.rows.sort(key=lambda bound: repr(bound.row.primary_key))
+        return [groups[place] for place in sorted(groups, key=lambda place: place[0])]
+
+    async def _write(self, connection: _ConnectionT, group: RowGroup[_TableT], mode: RowWriteMode) -> None:
+        everyone = range(len(group.rows))
+        match mode:
+            case RowWriteMode.INSERT:
+                await self._insert(connection, group, everyone)
+            case RowWriteMode.INSERT_IF_ABSENT:
+                # Looked for first: a row that is there needs no values for the columns that an insert would need.
+                known = RowGroup(group.table, group.key_names, (), group.rows)
+                there = {ordinal for ordinal, *_ in await self._select(connection, known)}
+                absent = [ordinal for ordinal in everyone if ordinal not in there]
+                if absent:
+                    await self._insert_absent(connection, group, absent)
+            case RowWriteMode.UPDATE_OR_INSERT:
+                await self._update_or_insert(connection, group)
+
+    async def _update_or_insert(self, connection: _ConnectionT, group: RowGroup[_TableT]) -> None:
+        absent = await self._update_those_there(connection, group, range(len(group.rows)))
+        if not absent:
+            return
+        inserted = await self._insert_absent(connection, group, absent)
+        late = [ordinal for ordinal in absent if ordinal not in inserted]
+        if not late:
+            return
+        if await self._update_those_there(connection, group, late) and not group.table.may_suppress_writes:
+            raise StoreRetry(f"rows of {group.table.name!r} were inserted and deleted by others meanwhile")
+
+    async def _update_those_there(
+        self, connection: _ConnectionT, group: RowGroup[_TableT], ordinals: Sequence[Ordinal]
+    ) -> list[Ordinal]:
+        """Update some rows of a group and give the ordinals of the others, which are absent."""
+        counts = Counter(await self._update(connection, group, ordinals))
+        for ordinal, count in counts.items():
+            if count > 1:
+                error = ambiguous_key(group.table, count)
+                raise refused_row("WRITE", group.rows[ordinal].row, error) from error
+        return [ordinal for ordinal in ordinals if ordinal not in counts]
