@@ -94,6 +94,18 @@ class StoreUnavailable(StoreError):
     """The database cannot be reached, is locked, or asks to try again; repeat the transaction later."""
 
 
+class StoreBusy(StoreUnavailable):
+    """The database is there, but others hold what this transaction needs, or were always faster; repeat it later."""
+
+
+class CommitOutcomeUnknown(StoreUnavailable):
+    """The connection broke while the transaction was being committed: it was kept, or nothing of it was."""
+
+
+class StoreRetry(StoreError):
+    """What the store knew of the database is out of date; nothing was kept; repeat the transaction at once."""
+
+
 class ConcurrentStart(StoreError):
     """Another transaction has made an execution of the process id current meanwhile; repeat the transaction at once."""
 
@@ -143,6 +155,7 @@ class Store(Protocol):
             RowReadFailed: A read set could not be read again.
             ConcurrentStart: The unique index over current executions refused the commit; repeat.
             StoreUnavailable: The database cannot be reached or is busy; nothing was kept.
+            CommitOutcomeUnknown: It is the one StoreUnavailable after which all may have been kept.
         """
         ...
 

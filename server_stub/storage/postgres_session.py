@@ -1,0 +1,252 @@
+"""A connection to PostgreSQL as the steps of a transaction see it: each step one statement over many rows."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import asyncpg
+
+from server_stub.core.changes import Changes
+from server_stub.core.cluster import ClusterView, Member, Shard
+from server_stub.core.model import LocalAttributeRead, ProcessExecution, ProcessKey, RowRead
+from server_stub.core.ports import MappingRefused
+from server_stub.storage import postgres_statements as sql
+from server_stub.storage.cluster_codec import view_of
+from server_stub.storage.codec import (
+    Row,
+    message_row,
+    process_changing,
+    process_fixed,
+    state_changing,
+    state_fixed,
+)
+from server_stub.storage.postgres_user_tables import PostgresUserTables
+from server_stub.storage.session import MessageIdKey
+from xdb_sdk.protocol import Json, ListRequest, TableMapping
+
+
+class PostgresSession:
+    """A `Session` on a connection."""
+
+    def __init__(self, connection: "asyncpg.Connection[Any]", tables: PostgresUserTables) -> None:
+        self.connection = connection
+        self._tables = tables
+        self.statements = 0
+
+    async def fetch(self, statement: str, *values: Any) -> Sequence[Row]:
+        """Run a statement and give its rows."""
+        self.statements += 1
+        return await self.connection.fetch(statement, *values)
+
+    # --- what a transaction loads ---
+
+    async def lock_executions(self, execution_ids: Sequence[str], keys: Sequence[ProcessKey]) -> Sequence[Row]:
+        """Lock and give executions; see `Session.lock_executions`."""
+        if not keys:
+            return await self.fetch(sql.LOCK_EXECUTIONS, execution_ids)
+        return await self.fetch(sql.LOCK_EXECUTIONS_AND_CURRENT, execution_ids, *_arrays(keys))
+
+    async def find_open_states(self, execution_ids: Sequence[str]) -> Sequence[Row]:
+        """Give open states; see `Session.find_open_states`."""
+        return await self.fetch(sql.FIND_OPEN_STATES, execution_ids)
+
+    async def find_messages(self, limits: Mapping[tuple[str, str], int]) -> Sequence[Row]:
+        """Give the oldest messages; see `Session.find_messages`."""
+        return await self.fetch(sql.FIND_MESSAGES, *_arrays((*key, most) for key, most in limits.items()))
+
+    async def find_message_ids(self, keys: Collection[MessageIdKey]) -> Collection[MessageIdKey]:
+        """Give those that are known; see `Session.find_message_ids`."""
+        return [tuple(row) for row in await self.fetch(sql.FIND_MESSAGE_IDS, *_arrays(keys))]
+
+    async def find_local_attributes(self, reads: Sequence[LocalAttributeRead]) -> Sequence[tuple[str, str, str]]:
+        """Give attributes; see `Session.find_local_attributes`."""
+        whole = [read.process_execution_id for read in reads if read.read_all]
+        names = [(read.process_execution_id, name) for read in reads for name in read.names]
+        prefixes = [(read.process_execution_id, prefix) for read in reads for prefix in read.prefixes]
+        values = (whole, *_arrays(names, 2), *_arrays(prefixes, 2))
+        return [tuple(row) for row in await self.fetch(sql.FIND_LOCAL_ATTRIBUTES, *values)]
+
+    async def read_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
+        """Read rows of the user's tables."""
+        return await self._tables.read_rows(self.connection, reads)
+
+    async def volatile_among(self, table_names: Collection[str]) -> frozenset[str]:
+        """See `Loaded.volatile_tables`."""
+        return await self._tables.volatile_among(self.connection, table_names)
+
+    # --- what a transaction writes ---
+
+    async def write(self, changes: Changes) -> None:
+        """Write the rows of the system tables by one statement, then those of the user's tables; see `Session.write`.
+
+        An execution that is current no more makes room in the unique index before another takes its place, which one
+        statement cannot promise.
+        """
+        changed = list(changes.changed_processes.values())
+        if changes.new_processes:
+            replaced = [process for process in changed if not process.is_current]
+            await self._write_parts([(sql.END_PROCESSES, [_ended(process) for process in replaced])])
+            changed = [process for process in changed if process.is_current]
+        await self._write_parts(_parts(changes, changed))
+        if changes.row_writes:
+            await self._tables.write_rows(self.connection, changes.row_writes)
+
+    async def _write_parts(self, parts: Iterable[tuple[sql.Part, Sequence[Row]]]) -> None:
+        texts: list[str] = []
+        values: list[Sequence[Any]] = []
+        for part, rows in parts:
+            if rows:
+                texts.append(part.text(len(values) + 1))
+                values += _arrays(rows)
+        if not texts:
+            return
+        self.statements += 1
+        if len(texts) == 1:
+            await self.connection.execute(texts[0], *values)
+        else:
+            named = ", ".join(f"w{number} AS ({text})" for number, text in enumerate(texts))
+            await self.connection.execute(f"WITH {named} SELECT", *values)
+
+    # --- what delivery scans ---
+
+    async def find_due_calls(
+        self, shard_ids: Collection[int], before_ms: int, limit: int, after: tuple[int, str, str, int] | None
+    ) -> Sequence[Row]:
+        """Give due calls; see `ServerSession.find_due_calls`."""
+        statement = sql.DUE_CALLS if after is None else sql.DUE_CALLS_AFTER
+        return await self.fetch(statement, list(shard_ids), before_ms, limit, *(after or ()))
+
+    async def find_unclaimed_calls(self, shard_ids: Collection[int], before_ms: int, limit: int) -> Sequence[Row]:
+        """Give unclaimed calls; see `ServerSession.find_unclaimed_calls`."""
+        return await self.fetch(sql.UNCLAIMED_CALLS, list(shard_ids), before_ms, limit)
+
+    async def find_due_timers(
+        self, shard_ids: Collection[int], before_ms: int, limit: int, after: tuple[int, str, str, int, int] | None
+    ) -> Sequence[Row]:
+        """Give due timers; see `ServerSession.find_due_timers`."""
+        statement = sql.DUE_TIMERS if after is None else sql.DUE_TIMERS_AFTER
+        return await self.fetch(statement, list(shard_ids), before_ms, limit, *(after or ()))
+
+    # --- what the service API asks ---
+
+    async def find_execution(self, key: ProcessKey, process_execution_id: str | None) -> Row | None:
+        """Give an execution; see `ServerSession.find_execution`."""
+        if process_execution_id is None:
+            return _only(await self.fetch(sql.FIND_CURRENT, *key))
+        return _only(await self.fetch(sql.FIND_EXECUTION, *key, process_execution_id))
+
+    async def find_closed(self, process_execution_ids: Collection[str]) -> Sequence[Row]:
+        """Give closed executions; see `ServerSession.find_closed`."""
+        return await self.fetch(sql.FIND_CLOSED, list(process_execution_ids))
+
+    async def find_states(self, process_execution_id: str, latest: int) -> Sequence[Row]:
+        """Give states; see `ServerSession.find_states`."""
+        if not latest:
+            return await self.fetch(sql.FIND_OPEN_STATES, [process_execution_id])
+        return await self.fetch(sql.FIND_STATES, process_execution_id, latest)
+
+    async def find_state(
+        self, process_execution_id: str, state_id: str, number: int | None, wait_for_key: str | None
+    ) -> Row | None:
+        """Give a state; see `ServerSession.find_state`."""
+        if wait_for_key is None:
+            return _only(await self.fetch(sql.FIND_STATE, process_execution_id, state_id, number))
+        return _only(await self.fetch(sql.FIND_STATE_BY_KEY, process_execution_id, state_id, wait_for_key))
+
+    async def count_messages(self, process_execution_id: str) -> dict[str, int]:
+        """Count messages; see `ServerSession.count_messages`."""
+        return dict(await self.fetch(sql.COUNT_MESSAGES, process_execution_id))
+
+    async def list_processes(self, request: ListRequest, after: tuple[int, str] | None) -> Sequence[Row]:
+        """Give a page and one more; see `ServerSession.list_processes`."""
+        statement, values = sql.list_statement(request, after)
+        return await self.fetch(statement, *values)
+
+    async def canonical_mapping(self, mapping: TableMapping) -> TableMapping:
+        """See `Store.canonical_mapping`."""
+        table = await self._tables.find(self.connection, mapping.table_name)
+        if table is None:
+            raise MappingRefused(f"the database has no table {mapping.table_name!r}")
+        return self._tables.canonical_mapping(table, mapping)
+
+    # --- several servers ---
+
+    async def beat(self, member: Member, lease_ms: int | None, member_timeout_ms: int) -> ClusterView:
+        """See `Coordinator.beat`."""
+        roles = ",".join(sorted(member.roles))
+        draining = 1 if member.is_draining else 0
+        values = (member.member_id, member.address, roles, draining, member_timeout_ms, lease_ms)
+        return view_of(await self.fetch(sql.BEAT, *values), member)
+
+    async def acquire(
+        self, member_id: str, seen: Sequence[Shard], lease_ms: int, *, is_forced: bool
+    ) -> Mapping[int, int]:
+        """See `Coordinator.acquire`."""
+        ranges = _arrays(((shard.shard_id, shard.range_id) for shard in seen), 2)
+        return dict(await self.fetch(sql.ACQUIRE, member_id, lease_ms, *ranges, is_forced))
+
+    async def release(self, member_id: str, shard_ids: Collection[int], handover_ms: int) -> None:
+        """See `Coordinator.release`."""
+        await self.fetch(sql.RELEASE, member_id, list(shard_ids), handover_ms)
+
+    async def end_handover(self, ranges: Mapping[int, int]) -> None:
+        """See `Coordinator.end_handover`."""
+        await self.fetch(sql.END_HANDOVER, *_arrays(ranges.items(), 2))
+
+    async def leave(self, member_id: str) -> None:
+        """See `Coordinator.leave`."""
+        await self.fetch(sql.LEAVE, member_id)
+
+
+def _only(rows: Sequence[Row]) -> Row | None:
+    return rows[0] if rows else None
+
+
+def _parts(changes: Changes, changed: Sequence[ProcessExecution]) -> list[tuple[sql.Part, Sequence[Row]]]:
+    claimed = changes.claimed_messages.values()
+    # Sorted where two transactions may want the same: a process id of which there is no execution to lock.
+    new = sorted(changes.new_processes.values(), key=lambda process: process.key)
+    closed = [(process_execution_id,) for process_execution_id in changes.closed_processes]
+    return [
+        (sql.CHANGE_PROCESSES, [(*process_changing(p), p.process_execution_id) for p in changed if _stays(p)]),
+        (sql.END_PROCESSES, [_ended(p) for p in changed if not _stays(p)]),
+        (sql.INSERT_PROCESSES, [process_fixed(p) + process_changing(p) for p in new]),
+        (sql.INSERT_STATES, [state_fixed(s) + state_changing(s) for s in changes.new_states.values()]),
+        (sql.CHANGE_STATES, [(*state_changing(s), *key) for key, s in changes.changed_states.items()]),
+        (sql.INSERT_MESSAGES, [message_row(m) for m in changes.new_messages.values()]),
+        (sql.DELETE_MESSAGES, [(m.process_execution_id, m.sequence_id) for m in claimed if m.message_id is None]),
+        (
+            sql.REMEMBER_MESSAGE_IDS,
+            [
+                (m.process_execution_id, m.queue_name, m.sequence_id, m.message_id)
+                for m in claimed
+                if m.message_id is not None
+            ],
+        ),
+        (sql.SET_TIMERS, [(*key, t.shard_id, t.fire_at_ms) for key, t in changes.new_timers.items()]),
+        (sql.DELETE_TIMERS, list(changes.deleted_timers)),
+        (sql.DELETE_MESSAGES_OF_PROCESSES, closed),
+        (sql.DELETE_TIMERS_OF_PROCESSES, closed),
+        (sql.INSERT_USER_EVENTS, [(e.process_execution_id, e.at_ms, e.name, e.data) for e in changes.user_events]),
+        (sql.WRITE_LOCAL_ATTRIBUTES, _last_values(changes)),
+    ]
+
+
+def _stays(process: ProcessExecution) -> bool:
+    return process.is_running and process.is_current
+
+
+def _ended(process: ProcessExecution) -> Row:
+    is_current = 1 if process.is_current else None
+    return (process.status.value, is_current, *process_changing(process), process.process_execution_id)
+
+
+def _last_values(changes: Changes) -> list[Row]:
+    """Give the attributes to write, each once: a statement cannot write a row twice."""
+    writes = {(write.process_execution_id, write.name): write.value for write in changes.local_attribute_writes}
+    return [(*key, value) for key, value in writes.items()]
+
+
+def _arrays(rows: Iterable[Sequence[Any]], width: int = 0) -> list[Sequence[Any]]:
+    """Give the columns of rows; `width` is their number where there may be no row."""
+    columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
+    return columns or [()] * width

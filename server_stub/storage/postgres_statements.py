@@ -1,0 +1,326 @@
+"""The statements of the PostgreSQL store over the system tables. Each names the index that serves it.
+
+A statement costs a round trip, so each is over as many rows as there are: values travel as arrays, one a column, which
+`unnest` makes rows of again.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import BigInteger, SmallInteger, Table
+from sqlalchemy import Integer as IntegerType
+
+from server_stub.storage import schema
+from server_stub.storage.codec import (
+    MESSAGE_COLUMNS,
+    PROCESS_CHANGING,
+    PROCESS_COLUMNS,
+    STATE_CHANGING,
+    STATE_COLUMNS,
+)
+from xdb_sdk.protocol import ListRequest, ProcessStatus
+
+# ruff: noqa: S608  # the texts are put together from constants; values are bound
+
+NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+
+
+def _columns(names: Sequence[str], alias: str) -> str:
+    return ", ".join(f"{alias}.{name}" for name in names)
+
+
+def _array_type(table: Table, name: str) -> str:
+    column_type = table.c[name].type
+    if isinstance(column_type, SmallInteger):
+        return "smallint[]"
+    if isinstance(column_type, BigInteger):
+        return "bigint[]"
+    return "integer[]" if isinstance(column_type, IntegerType) else "text[]"
+
+
+def _rows(table: Table, names: Sequence[str], first: int) -> str:
+    """Give the row source of columns whose arrays are bound from mark `first` on."""
+    marks = (f"${number}::{_array_type(table, name)}" for number, name in enumerate(names, first))
+    return f"unnest({', '.join(marks)}) AS v({', '.join(names)})"
+
+
+class Part:
+    """A part of the statement that writes all: `text` has its first mark's number open, since parts are numbered on."""
+
+    def __init__(self, table: Table, template: str, names: Sequence[str]) -> None:
+        self._table = table
+        self._template = template
+        self._names = names
+        self._texts: dict[int, str] = {}
+
+    def text(self, first: int) -> str:
+        """Give the text with its marks numbered from `first` on."""
+        text = self._texts.get(first)
+        if text is None:
+            text = self._texts[first] = self._template.format(rows=_rows(self._table, self._names, first))
+        return text
+
+
+def _insert(table: Table, names: Sequence[str], *, more: str = "", on_conflict: str = "") -> Part:
+    fixed = dict(pair.split("=") for pair in more.split()) if more else {}
+    columns = ", ".join([*names, *fixed])
+    values = ", ".join([_columns(names, "v"), *fixed.values()])
+    return Part(table, f"INSERT INTO {table.name} ({columns}) SELECT {values} FROM {{rows}} {on_conflict}", names)
+
+
+def _update(table: Table, names: Sequence[str], key: Sequence[str]) -> Part:
+    assignments = ", ".join(f"{name} = v.{name}" for name in names)
+    condition = " AND ".join(f"t.{name} = v.{name}" for name in key)
+    return Part(table, f"UPDATE {table.name} t SET {assignments} FROM {{rows}} WHERE {condition}", [*names, *key])
+
+
+def _delete(table: Table, key: Sequence[str]) -> Part:
+    condition = " AND ".join(f"t.{name} = v.{name}" for name in key)
+    return Part(table, f"DELETE FROM {table.name} t USING {{rows}} WHERE {condition}", key)
+
+
+# --- what a transaction loads ---
+
+_PROCESS: Final = f"SELECT {_columns(PROCESS_COLUMNS, 'p')} FROM xdb_sys_process_execution p"
+_STATE: Final = f"SELECT {_columns(STATE_COLUMNS, 's')} FROM xdb_sys_async_state_execution s"
+
+# Primary key. Rows are locked in their order: the lock is taken above the sort.
+LOCK_EXECUTIONS: Final = f"""
+    {_PROCESS} WHERE p.process_execution_id = ANY($1::text[]) ORDER BY p.process_execution_id FOR UPDATE"""
+
+# Unique index xdb_sys_process_execution_current, then the primary key. What another transaction makes current while
+# this one waits for a lock is not seen: the row that is given is then current no more.
+LOCK_EXECUTIONS_AND_CURRENT: Final = f"""
+    WITH wanted AS MATERIALIZED (
+        SELECT unnest($1::text[]) AS id
+        UNION
+        SELECT c.process_execution_id FROM unnest($2::text[], $3::text[]) AS k(namespace, process_id)
+        JOIN xdb_sys_process_execution c
+        ON c.namespace = k.namespace AND c.process_id = k.process_id AND c.is_current = 1)
+    SELECT {_columns(PROCESS_COLUMNS, "p")} FROM wanted w
+    JOIN xdb_sys_process_execution p ON p.process_execution_id = w.id
+    ORDER BY p.process_execution_id FOR UPDATE OF p"""
+
+# Partial index xdb_sys_async_state_execution_open.
+FIND_OPEN_STATES: Final = f"""
+    {_STATE} WHERE s.process_execution_id = ANY($1::text[]) AND s.status = 'RUNNING' ORDER BY s.row_id"""
+
+# Partial index xdb_sys_internal_queue_unclaimed, for each queue.
+FIND_MESSAGES: Final = f"""
+    SELECT {_columns(MESSAGE_COLUMNS, "m")}
+    FROM unnest($1::text[], $2::text[], $3::bigint[]) AS k(process_execution_id, queue_name, most)
+    CROSS JOIN LATERAL (
+        SELECT q.* FROM xdb_sys_internal_queue q
+        WHERE q.process_execution_id = k.process_execution_id AND q.queue_name = k.queue_name AND q.claimed = 0
+        ORDER BY q.sequence_id LIMIT k.most) m
+    ORDER BY m.process_execution_id, m.sequence_id"""
+
+# Unique partial index xdb_sys_internal_queue_message_id.
+FIND_MESSAGE_IDS: Final = """
+    SELECT q.process_execution_id, q.queue_name, q.message_id
+    FROM unnest($1::text[], $2::text[], $3::text[]) AS k(process_execution_id, queue_name, message_id)
+    JOIN xdb_sys_internal_queue q ON q.process_execution_id = k.process_execution_id
+    AND q.queue_name = k.queue_name AND q.message_id = k.message_id"""
+
+# Primary key of xdb_sys_local_attribute, for the three.
+FIND_LOCAL_ATTRIBUTES: Final = """
+    SELECT a.process_execution_id, a.name, a.value FROM xdb_sys_local_attribute a
+    WHERE a.process_execution_id = ANY($1::text[])
+    UNION ALL
+    SELECT a.process_execution_id, a.name, a.value
+    FROM unnest($2::text[], $3::text[]) AS k(process_execution_id, name)
+    JOIN xdb_sys_local_attribute a ON a.process_execution_id = k.process_execution_id AND a.name = k.name
+    UNION ALL
+    SELECT a.process_execution_id, a.name, a.value
+    FROM unnest($4::text[], $5::text[]) AS k(process_execution_id, prefix)
+    JOIN xdb_sys_local_attribute a
+    ON a.process_execution_id = k.process_execution_id AND starts_with(a.name, k.prefix)"""
+
+# --- what a transaction writes: parts of one statement; by primary key where nothing else is said ---
+
+WRITE_LOCAL_ATTRIBUTES: Final = _insert(
+    schema.LOCAL_ATTRIBUTE,
+    ("process_execution_id", "name", "value"),
+    on_conflict="ON CONFLICT (process_execution_id, name) DO UPDATE SET value = excluded.value",
+)
+
+# Changes no indexed column, so that the new row version needs no entry in any index.
+CHANGE_PROCESSES: Final = _update(schema.PROCESS_EXECUTION, PROCESS_CHANGING, ("process_execution_id",))
+# With the two columns that have indexes: for executions that close, or make room for another.
+END_PROCESSES: Final = _update(
+    schema.PROCESS_EXECUTION, ("status", "is_current", *PROCESS_CHANGING), ("process_execution_id",)
+)
+INSERT_PROCESSES: Final = _insert(schema.PROCESS_EXECUTION, PROCESS_COLUMNS)
+INSERT_STATES: Final = _insert(schema.STATE_EXECUTION, STATE_COLUMNS)
+# Unique index xdb_sys_async_state_execution_identity.
+CHANGE_STATES: Final = _update(schema.STATE_EXECUTION, STATE_CHANGING, ("process_execution_id", "state_id", "number"))
+INSERT_MESSAGES: Final = _insert(schema.QUEUE, MESSAGE_COLUMNS, more="claimed=0")
+DELETE_MESSAGES: Final = _delete(schema.QUEUE, ("process_execution_id", "sequence_id"))
+REMEMBER_MESSAGE_IDS: Final = _insert(
+    schema.QUEUE,
+    ("process_execution_id", "queue_name", "sequence_id", "message_id"),
+    more="claimed=1",
+    on_conflict="ON CONFLICT (process_execution_id, sequence_id) DO UPDATE SET claimed = 1, payload = NULL",
+)
+SET_TIMERS: Final = _insert(
+    schema.TIMER,
+    ("process_execution_id", "state_id", "number", "command_index", "shard_id", "fire_at_ms"),
+    on_conflict="ON CONFLICT (process_execution_id, state_id, number, command_index) "
+    "DO UPDATE SET fire_at_ms = excluded.fire_at_ms",
+)
+DELETE_TIMERS: Final = _delete(schema.TIMER, ("process_execution_id", "state_id", "number", "command_index"))
+# First column of each primary key.
+DELETE_MESSAGES_OF_PROCESSES: Final = _delete(schema.QUEUE, ("process_execution_id",))
+DELETE_TIMERS_OF_PROCESSES: Final = _delete(schema.TIMER, ("process_execution_id",))
+INSERT_USER_EVENTS: Final = _insert(schema.USER_EVENT, ("process_execution_id", "at_ms", "name", "data"))
+
+# --- what delivery scans ---
+
+_DUE_ORDER: Final = "s.due_at_ms, s.process_execution_id, s.state_id, s.number"
+
+# For each shard partial index xdb_sys_async_state_execution_due, then the primary key of xdb_sys_process_execution.
+_DUE_CALLS: Final = f"""
+    SELECT {_columns(STATE_COLUMNS, "s")}, {_columns(PROCESS_COLUMNS, "p")}
+    FROM (
+        SELECT s.* FROM unnest($1::integer[]) AS k(shard_id) CROSS JOIN LATERAL (
+            SELECT s.* FROM xdb_sys_async_state_execution s
+            WHERE s.shard_id = k.shard_id AND s.due_at_ms < $2 {{condition}}
+            ORDER BY {_DUE_ORDER} LIMIT $3) s
+        ORDER BY {_DUE_ORDER} LIMIT $3) s
+    JOIN xdb_sys_process_execution p ON p.process_execution_id = s.process_execution_id
+    ORDER BY {_DUE_ORDER}"""
+DUE_CALLS: Final = _DUE_CALLS.format(condition="")
+DUE_CALLS_AFTER: Final = _DUE_CALLS.format(condition=f"AND ({_DUE_ORDER}) > ($4, $5, $6, $7)")
+
+# For each shard partial index xdb_sys_async_state_execution_unclaimed, then as above.
+UNCLAIMED_CALLS: Final = f"""
+    SELECT {_columns(STATE_COLUMNS, "s")}, {_columns(PROCESS_COLUMNS, "p")}
+    FROM xdb_sys_async_state_execution s
+    JOIN xdb_sys_process_execution p ON p.process_execution_id = s.process_execution_id
+    WHERE s.shard_id = ANY($1::integer[]) AND s.claim_range = 0 AND s.due_at_ms < $2 LIMIT $3"""
+
+_TIMER_ORDER: Final = "t.fire_at_ms, t.process_execution_id, t.state_id, t.number, t.command_index"
+
+# For each shard index xdb_sys_timer_tasks_due, which covers it.
+_DUE_TIMERS: Final = f"""
+    SELECT t.process_execution_id, t.state_id, t.number, t.command_index, t.fire_at_ms, t.shard_id
+    FROM unnest($1::integer[]) AS k(shard_id) CROSS JOIN LATERAL (
+        SELECT t.* FROM xdb_sys_timer_tasks t
+        WHERE t.shard_id = k.shard_id AND t.fire_at_ms < $2 {{condition}}
+        ORDER BY {_TIMER_ORDER} LIMIT $3) t
+    ORDER BY {_TIMER_ORDER} LIMIT $3"""
+DUE_TIMERS: Final = _DUE_TIMERS.format(condition="")
+DUE_TIMERS_AFTER: Final = _DUE_TIMERS.format(condition=f"AND ({_TIMER_ORDER}) > ($4, $5, $6, $7, $8)")
+
+# --- what the service API asks ---
+
+# Unique index xdb_sys_process_execution_current.
+FIND_CURRENT: Final = f"{_PROCESS} WHERE p.namespace = $1 AND p.process_id = $2 AND p.is_current = 1"
+
+# Primary key, for the two.
+FIND_EXECUTION: Final = f"{_PROCESS} WHERE p.process_execution_id = $3 AND p.namespace = $1 AND p.process_id = $2"
+FIND_CLOSED: Final = f"{_PROCESS} WHERE p.process_execution_id = ANY($1::text[]) AND p.status <> 'RUNNING'"
+
+# The rows of an execution from the first column of index xdb_sys_async_state_execution_identity; its open ones from
+# xdb_sys_async_state_execution_open.
+FIND_STATES: Final = f"""
+    {_STATE} WHERE s.row_id IN (
+        (SELECT l.row_id FROM xdb_sys_async_state_execution l
+         WHERE l.process_execution_id = $1 ORDER BY l.row_id DESC LIMIT $2)
+        UNION ALL
+        SELECT o.row_id FROM xdb_sys_async_state_execution o
+        WHERE o.process_execution_id = $1 AND o.status = 'RUNNING')
+    ORDER BY s.row_id"""
+FIND_OPEN_STATES_OF_PROCESS: Final = f"""
+    {_STATE} WHERE s.process_execution_id = $1 AND s.status = 'RUNNING' ORDER BY s.row_id"""
+
+# Unique index xdb_sys_async_state_execution_identity, for the two.
+FIND_STATE: Final = f"{_STATE} WHERE s.process_execution_id = $1 AND s.state_id = $2 AND s.number = $3"
+FIND_STATE_BY_KEY: Final = f"""
+    {_STATE} WHERE s.process_execution_id = $1 AND s.state_id = $2 AND s.wait_for_key = $3 ORDER BY s.number LIMIT 1"""
+
+# Partial index xdb_sys_internal_queue_unclaimed, which covers it.
+COUNT_MESSAGES: Final = """
+    SELECT q.queue_name, count(*) FROM xdb_sys_internal_queue q
+    WHERE q.process_execution_id = $1 AND q.claimed = 0 GROUP BY q.queue_name"""
+
+
+def list_statement(request: ListRequest, after: tuple[int, str] | None) -> tuple[str, list[str | int]]:
+    """Give the statement that lists executions, newest first, one more than a page has, and its values.
+
+    One walk for each status: index xdb_sys_process_execution_by_status, or with a type
+    xdb_sys_process_execution_by_type, gives its order, so that a page costs the same in any history; filters by the
+    instant of the close are tried row by row. The executions of one process id are few: unique index
+    xdb_sys_process_execution_current, then a sort.
+    """
+    values: list[str | int] = []
+
+    def mark(value: str | int) -> str:
+        values.append(value)
+        return f"${len(values)}"
+
+    filters = (
+        ("p.namespace = {}", request.namespace),
+        ("p.process_id = {}", request.process_id),
+        ("p.process_type = {}", request.process_type),
+        ("p.started_at_ms >= {}", request.started_from_ms),
+        ("p.started_at_ms < {}", request.started_before_ms),
+        ("p.closed_at_ms >= {}", request.closed_from_ms),
+        ("p.closed_at_ms < {}", request.closed_before_ms),
+    )
+    conditions = [condition.format(mark(value)) for condition, value in filters if value is not None]
+    if after is not None:
+        conditions.append(f"(p.started_at_ms, p.process_execution_id) < ({mark(after[0])}, {mark(after[1])})")
+    statuses = [mark(status.value) for status in dict.fromkeys(request.statuses or ProcessStatus)]
+    order = "ORDER BY p.started_at_ms DESC, p.process_execution_id DESC LIMIT " + mark(request.page_size + 1)
+    where = " AND ".join(conditions)
+    if request.process_id is not None:
+        return f"{_PROCESS} WHERE {where} AND p.status IN ({', '.join(statuses)}) {order}", values
+    walks = " UNION ALL ".join(f"({_PROCESS} WHERE {where} AND p.status = {status} {order})" for status in statuses)
+    return f"SELECT p.* FROM ({walks}) p {order}", values
+
+
+# --- several servers ---
+
+# Reads members and shards as they were before: what the statement itself changes is known to its caller. Both tables
+# are small, so that a scan is fine.
+BEAT: Final = f"""
+    WITH at AS MATERIALIZED (SELECT {NOW_MS} AS now_ms),
+    gone AS (
+        DELETE FROM xdb_sys_member m USING at
+        WHERE m.heartbeat_at_ms < at.now_ms - $5::bigint AND m.member_id <> $1),
+    renewed AS (
+        UPDATE xdb_sys_shard s SET lease_until_ms = at.now_ms + $6::bigint FROM at
+        WHERE s.kind = 'work' AND s.owner_id = $1 AND $6::bigint IS NOT NULL),
+    alive AS (
+        INSERT INTO xdb_sys_member (member_id, address, roles, is_draining, started_at_ms, heartbeat_at_ms)
+        SELECT $1::text, $2::text, $3::text, $4::smallint, at.now_ms, at.now_ms FROM at
+        ON CONFLICT (member_id) DO UPDATE
+        SET is_draining = excluded.is_draining, heartbeat_at_ms = excluded.heartbeat_at_ms)
+    SELECT at.now_ms, s.shard_id, s.range_id, s.owner_id, s.lease_until_ms, s.handover_range, s.handover_until_ms,
+        NULL AS member_id, NULL AS address, NULL AS roles, NULL AS is_draining
+    FROM at CROSS JOIN xdb_sys_shard s WHERE s.kind = 'work'
+    UNION ALL
+    SELECT at.now_ms, NULL, NULL, NULL, NULL, NULL, NULL, m.member_id, m.address, m.roles, m.is_draining
+    FROM at CROSS JOIN xdb_sys_member m WHERE m.heartbeat_at_ms >= at.now_ms - $5 AND m.member_id <> $1"""
+
+# Primary key, for the following. A former owner's handover lasts through a change of the owner after it.
+ACQUIRE: Final = f"""
+    UPDATE xdb_sys_shard s SET range_id = s.range_id + 1, owner_id = $1, lease_until_ms = {NOW_MS} + $2::bigint
+    FROM unnest($3::integer[], $4::bigint[]) AS v(shard_id, range_id)
+    WHERE s.kind = 'work' AND s.shard_id = v.shard_id AND s.range_id = v.range_id
+    AND ($5::boolean OR s.owner_id IS NULL OR s.owner_id = $1 OR s.lease_until_ms < {NOW_MS})
+    RETURNING s.shard_id, s.range_id"""
+RELEASE: Final = f"""
+    UPDATE xdb_sys_shard s SET owner_id = NULL, lease_until_ms = 0,
+        handover_range = CASE WHEN $3::bigint > 0 THEN s.range_id ELSE 0 END,
+        handover_until_ms = CASE WHEN $3 > 0 THEN {NOW_MS} + $3 ELSE 0 END
+    WHERE s.kind = 'work' AND s.owner_id = $1 AND s.shard_id = ANY($2::integer[])"""
+END_HANDOVER: Final = """
+    UPDATE xdb_sys_shard s SET handover_range = 0, handover_until_ms = 0
+    FROM unnest($1::integer[], $2::bigint[]) AS v(shard_id, range_id)
+    WHERE s.kind = 'work' AND s.shard_id = v.shard_id AND s.handover_range = v.range_id"""
+LEAVE: Final = """
+    WITH released AS (
+        UPDATE xdb_sys_shard s SET owner_id = NULL, lease_until_ms = 0 WHERE s.kind = 'work' AND s.owner_id = $1)
+    DELETE FROM xdb_sys_member m WHERE m.member_id = $1"""
