@@ -14,9 +14,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from server_stub.api.app import ServiceApi
 from server_stub.api.limits import ApiLimits
 from server_stub.config import ServerSettings, load_settings
-from server_stub.core.call_events import CallFound
 from server_stub.core.changes import Changes
-from server_stub.core.model import CallKey, ProcessKey, TimerKey
+from server_stub.core.model import ProcessKey, TimerKey
 from server_stub.core.ports import Clock, SoleOwnership, Store, StoreUnavailable
 from server_stub.core.timer_events import TimerFired
 from server_stub.delivery.delivery import Delivery, DeliveryOptions
@@ -96,7 +95,7 @@ class Server:
             clock,
             self.dispatcher,
             self._fire_timers,
-            self._claim_calls,
+            sink.claim,
             ownership,
             _delivery_options(settings, notify=notify),
         )
@@ -209,9 +208,6 @@ class Server:
     def _fire_timers(self, keys: Sequence[TimerKey]) -> None:
         for key in keys:
             self.committer.submit(TimerFired(key), is_patient=True).add_done_callback(_note_unfired)
-
-    async def _claim_calls(self, keys: Sequence[CallKey]) -> None:
-        await asyncio.gather(*(self.committer.submit(CallFound(key), is_patient=True) for key in keys))
 
 
 def _note_unfired(future: asyncio.Future[None]) -> None:

@@ -5,7 +5,8 @@ and all that memory has missed, is found by scans of the whole of what is due be
 starts from nothing, so that a row that was committed late is found too.
 
 A server finds what is due in its own shards. A call that it has not claimed, since another server made it due or owned
-the shard before, is claimed by a commit first, which then hands it over.
+the shard before, is claimed by a commit first, which then hands it over. What other servers have made due, the poller
+finds sooner than the scans.
 
 Memory holds a bounded number of calls. What it has no room for, from a scan or from a commit, stays in the database and
 is scanned for once there is room.
@@ -13,8 +14,8 @@ is scanned for once there is room.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -81,7 +82,8 @@ class Delivery:
         clock: Wall time in milliseconds.
         sink: Takes calls that are due.
         fire: Takes timers that are due. A timer whose row is still there a scan interval later is fired again.
-        claim: Claims calls that were found; comes back when that is committed, and the commits have handed them over.
+        claim: Begins at once to claim calls that were found, or to give back those of lost shards. What it gives is
+            done when that is committed, and the commits have handed over what was claimed.
         ownership: The shards to look after.
         options: Intervals.
     """
@@ -92,7 +94,7 @@ class Delivery:
         clock: Clock,
         sink: CallSink,
         fire: Callable[[Sequence[TimerKey]], None],
-        claim: Callable[[Sequence[CallKey]], Awaitable[None]],
+        claim: Callable[[Sequence[CallKey]], Awaitable[object]],
         ownership: Ownership,
         options: DeliveryOptions | None = None,
     ) -> None:
@@ -112,6 +114,10 @@ class Delivery:
         self._is_scanning = False
         self._changed_during_scan: set[Hashable] = set()
         """States, timers and executions that commits have dealt with since the scan began."""
+        self._is_scan_due = False
+        """Whether shards were gained that the scan in progress, if there is one, may not have seen."""
+        self._wait: asyncio.Timeout | None = None
+        """What to end when shards are gained."""
         self._left_behind = asyncio.Event()
         """Set while there are due calls that memory had no room for."""
         self._behind_at_ms: int | None = None
@@ -159,18 +165,60 @@ class Delivery:
     async def _pause(self) -> None:
         """Sleep until the next scan: for the interval, or until there is room for calls that were left behind."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._rescan_interval_s):
+            async with self._waiting(asyncio.get_running_loop().time() + self._rescan_interval_s):
                 await self._left_behind.wait()
                 await self._sink.wait_for_room()
                 await asyncio.sleep(_LEAST_PAUSE_S)  # one scan for all that many commits leave behind
+
+    @asynccontextmanager
+    async def _waiting(self, until_s: float) -> AsyncIterator[None]:
+        """Bound a wait by an instant of the loop's clock, and by the moment at which shards are gained.
+
+        Raises:
+            TimeoutError: It is over.
+        """
+        async with asyncio.timeout_at(0.0 if self._is_scan_due else until_s) as self._wait:
+            try:
+                yield
+            finally:
+                self._wait = None
+
+    def shards_gained(self, shard_ids: Collection[int]) -> None:
+        """Scan at once: these shards are this server's now, or a former owner has finished its calls there."""
+        self._is_scan_due = True
+        if self._wait is not None:
+            self._wait.reschedule(0.0)
+
+    def shards_lost(self, shard_ids: Collection[int]) -> None:
+        """Forget what is planned for these shards, and have the calls given back that were claimed for them."""
+        lost = self._plan.remove_shards(shard_ids)
+        if lost and not self._is_closed:
+            self._claim([call.key for call in lost])
 
     def committed(self, changes: Changes) -> None:
         """Take note of a commit; called in the event loop right after it."""
         if not self._options.notify or self._is_closed:
             return
         self._drop_outdated(changes)
-        if self._hand_over(changes.due_calls, changes.new_timers.values()):
+        calls = self._still_mine(changes.due_calls)
+        if self._hand_over(calls, self._mine(changes.new_timers.values())):
             self._left_behind.set()
+
+    def timers_found(self, timers: Iterable[Timer]) -> None:
+        """Take note of timers that others have made, or that are known already."""
+        if not self._is_closed:
+            self._hand_over((), [timer for timer in self._mine(timers) if self._is_news(timer.key)])
+
+    def _still_mine(self, calls: Sequence[Call]) -> Sequence[Call]:
+        """Give the calls whose claims hold; have the others given back, whose shards were lost during the commit."""
+        lost = [call.key for call in calls if call.key.claim_range != self._ownership.range_of(call.shard_id)]
+        if not lost:
+            return calls
+        self._claim(lost)
+        return [call for call in calls if call.key not in lost]
+
+    def _mine(self, timers: Iterable[Timer]) -> Iterable[Timer]:
+        return (timer for timer in timers if self._ownership.range_of(timer.shard_id))
 
     def _drop_outdated(self, changes: Changes) -> None:
         for state_key in changes.changed_states:
@@ -251,6 +299,9 @@ class Delivery:
         until_s = asyncio.get_running_loop().time() + self._rescan_interval_s
         self._left_behind.clear()
         self._behind_at_ms = None
+        self._is_scan_due = False
+        if not self._ownership.shard_ids:
+            return
         self._plan.begin_round()
         self._is_scanning = True
         try:
@@ -284,7 +335,10 @@ class Delivery:
         claimed: list[Call] = []
         unclaimed: list[CallKey] = []
         for call in page:
-            if call.key.claim_range == self._ownership.range_of(call.shard_id):
+            range_id = self._ownership.range_of(call.shard_id)
+            if call.key.claim_range > range_id or not range_id:
+                continue  # the shard was lost while the page was read, or before without this server knowing it yet
+            if call.key.claim_range == range_id:
                 claimed.append(call)
             elif not self._ownership.is_handed_over(call.shard_id, call.key.claim_range, call.due_at_ms):
                 unclaimed.append(call.key)
@@ -299,7 +353,7 @@ class Delivery:
         """
         while page := self._hand_over([call for call in page if not self._has_changed(call.key.state)], ()):
             try:
-                async with asyncio.timeout_at(until_s):
+                async with self._waiting(until_s):
                     await self._sink.wait_for_room()
             except TimeoutError:
                 return False
@@ -310,7 +364,7 @@ class Delivery:
         after = None
         while True:
             page = await self._store.find_due_timers(self._ownership.shard_ids, end_ms, limit=limit, after=after)
-            self._hand_over((), [timer for timer in page if self._is_news(timer.key)])
+            self._hand_over((), [timer for timer in self._mine(page) if self._is_news(timer.key)])
             if len(page) < limit:
                 return
             after = page[-1]

@@ -1,7 +1,7 @@
 """What is due within the next short while, in memory: an excerpt of the database that may be thrown away any time."""
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from server_stub.core.model import Call, StateKey, Timer, TimerKey
@@ -70,6 +70,18 @@ class Plan:
         """Forget all that is planned for an execution."""
         planned = self._planned.pop(process_execution_id, {})
         self._call_count -= sum(isinstance(entry.item, Call) for entry in planned.values())
+
+    def remove_shards(self, shard_ids: Collection[int]) -> list[Call]:
+        """Forget all that is planned in some shards, and give the calls among it."""
+        lost = [
+            entry
+            for planned in self._planned.values()
+            for entry in planned.values()
+            if entry.item.shard_id in shard_ids
+        ]
+        for entry in lost:
+            self.remove(entry.key)
+        return [entry.item for entry in lost if isinstance(entry.item, Call)]
 
     def take_due(self, now_ms: int) -> Due:
         """Take out what is due at `now_ms`."""

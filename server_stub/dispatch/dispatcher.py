@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -42,6 +42,10 @@ class StateSink(Protocol):
         """Have the outcome applied; the future tells what was made of it once that is committed."""
         ...
 
+    def give_back(self, keys: Sequence[CallKey]) -> None:
+        """Let another server make calls that were not made here."""
+        ...
+
 
 class RpcNotAnswered(Exception):
     """An RPC has no answer, through no fault of its method. Nothing was applied.
@@ -68,6 +72,14 @@ class WorkerBusy(RpcNotAnswered):
 
 class AttributesUnavailable(RpcNotAnswered):
     """The attributes for an RPC could not be read until its time was over: the database is unavailable or slow."""
+
+
+@dataclass(slots=True)
+class _Departure:
+    """A shard that was lost, and the calls of it that were being made then and have no verdict yet."""
+
+    keys: set[CallKey] = field(default_factory=set)
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Dispatcher:
@@ -100,6 +112,7 @@ class Dispatcher:
         self._jobs: dict[str, dict[CallKey, StateJob]] = {}
         """State calls between `dispatch` and verdict, by execution."""
         self._job_count = 0
+        self._departures: dict[int, _Departure] = {}
         self._room = asyncio.Event()
         self._is_closed = False
 
@@ -159,6 +172,33 @@ class Dispatcher:
                     self._forget(job)
         for url, ids in running.items():
             self._lane(url).tell_closed(list(dict.fromkeys(ids)))
+
+    def shards_lost(self, shard_ids: Collection[int]) -> Collection[int]:
+        """Drop the calls of shards that wait, and give them back; those that workers have are finished here.
+
+        Returns:
+            The shards in which workers have calls.
+        """
+        unsent: list[CallKey] = []
+        busy: set[int] = set()
+        for job in [job for jobs in self._jobs.values() for job in jobs.values() if job.call.shard_id in shard_ids]:
+            if job.is_begun:
+                job.is_departing = True
+                busy.add(job.call.shard_id)
+                self._departures.setdefault(job.call.shard_id, _Departure()).keys.add(job.call.key)
+            else:
+                unsent.append(job.call.key)
+                job.is_dropped = True
+                self._forget(job)
+        if unsent:
+            self._sink.give_back(unsent)
+        return busy
+
+    async def calls_ended(self, shard_id: int) -> None:
+        """Wait until the calls have their verdicts that were being made when the shard was lost."""
+        departure = self._departures.get(shard_id)
+        if departure is not None:
+            await departure.is_over.wait()
 
     async def rpc(self, invocation: RpcInvocation, commit: Callable[[RpcAnswered], Awaitable[Verdict]]) -> RpcOutcome:
         """Make an RPC.
@@ -277,6 +317,8 @@ class Dispatcher:
                     self._submit(job, failure)
             case _:
                 self._forget(job)
+                if job.is_departing and not self._is_closed:
+                    self._sink.give_back([job.call.key])
 
     def _revise(self, job: Job, reply: ReviseAnswer) -> CallFailure | None:
         """Prepare another round with other data; say what is wrong with that."""
@@ -328,6 +370,15 @@ class Dispatcher:
         self._note_room()
         if job.ticket is not None:
             self._locks.leave(job.ticket)
+        if job.is_departing:
+            self._end_departure(job.call)
+
+    def _end_departure(self, call: Call) -> None:
+        departure = self._departures[call.shard_id]
+        departure.keys.discard(call.key)
+        if not departure.keys:
+            departure.is_over.set()
+            del self._departures[call.shard_id]
 
     async def _lock(self, job: RpcJob) -> bool:
         """Wait for the attributes that an RPC locks; say whether it got them in time."""

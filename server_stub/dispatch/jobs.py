@@ -66,6 +66,7 @@ class Job(ABC):
         "conflicts",
         "deadline_s",
         "is_alone",
+        "is_departing",
         "is_dropped",
         "is_sent",
         "loaded",
@@ -93,6 +94,8 @@ class Job(ABC):
         self.busy: Busy | None = None
         """How the worker last refused it, if it did."""
         self.is_alone = False
+        self.is_departing = False
+        """Whether another server is to make the call, should this one's worker not have begun with it."""
         self.is_dropped = False
         """Whether nobody wants the answer any more."""
         self.is_sent = False

@@ -167,6 +167,7 @@ class RecordingSink:
     verdicts: list[Verdict] = field(default_factory=list)
     outcomes: list[tuple[CallKey, StateOutcome]] = field(default_factory=list)
     at_s: list[float] = field(default_factory=list)
+    given_back: list[CallKey] = field(default_factory=list)
     delay_s: float = 0.0
     _arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -179,6 +180,9 @@ class RecordingSink:
         loop.call_later(self.delay_s, future.set_result, verdict)
         self._arrived.set()
         return future
+
+    def give_back(self, keys: Sequence[CallKey]) -> None:
+        self.given_back += keys
 
     async def wait_for(self, count: int) -> list[StateOutcome]:
         """Wait until `count` outcomes have been recorded, and give them in their order."""

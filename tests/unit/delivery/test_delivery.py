@@ -12,7 +12,7 @@ import pytest
 
 from server_stub.core.changes import Changes
 from server_stub.core.model import Call, CallKey, Timer, TimerKey
-from server_stub.core.ports import SoleOwnership, Store, StoreUnavailable
+from server_stub.core.ports import Ownership, SoleOwnership, Store, StoreUnavailable
 from server_stub.delivery.delivery import Delivery, DeliveryOptions
 from tests.support.dispatching import make_call, make_process
 from tests.support.virtual_time import EPOCH_MS, VirtualClock
@@ -76,6 +76,7 @@ class World:
     fired: list[tuple[int, TimerKey]] = field(default_factory=list)
     fire_batches: list[int] = field(default_factory=list)
     on_dispatch: Callable[[Call], None] = lambda call: None
+    ownership: Ownership = field(default_factory=SoleOwnership)
     room: int = 1_000_000
     """How many more calls are taken."""
     _has_room: asyncio.Event = field(default_factory=asyncio.Event)
@@ -83,7 +84,7 @@ class World:
 
     def begin(self, options: DeliveryOptions) -> None:
         self.delivery = Delivery(
-            cast(Store, self.store), self.clock, self, self._fire, self._claim, SoleOwnership(), options
+            cast(Store, self.store), self.clock, self, self._fire, self._claim, self.ownership, options
         )
 
     def commit_timers(self, *timers: Timer) -> None:
@@ -116,10 +117,18 @@ class World:
         self.room = room
         self._has_room.set()
 
-    async def _claim(self, keys: Sequence[CallKey]) -> None:
-        """Claim calls as a commit does, which then hands them over."""
-        calls = [self.store.calls.pop(key) for key in keys]
-        self.commit_calls(*(replace(call, key=call.key._replace(claim_range=1)) for call in calls))
+    def _claim(self, keys: Sequence[CallKey]) -> asyncio.Future[None]:
+        """Claim calls as a commit does, which then hands them over; give back those of other shards."""
+        for key in keys:
+            call = self.store.calls.pop(key)
+            range_id = self.ownership.range_of(call.shard_id)
+            call = replace(call, key=key._replace(claim_range=range_id))
+            self.store.calls[call.key] = call
+            if range_id:
+                self.delivery.committed(Changes(due_calls=[call]))
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
 
     def _fire(self, keys: Sequence[TimerKey]) -> None:
         self.fire_batches.append(len(keys))
@@ -135,8 +144,10 @@ def _elapsed_ms() -> int:
 
 
 @asynccontextmanager
-async def delivering(options: DeliveryOptions = DEFAULT, *, store: DueStore | None = None) -> AsyncIterator[World]:
-    world = World(store or DueStore(), VirtualClock())
+async def delivering(
+    options: DeliveryOptions = DEFAULT, *, store: DueStore | None = None, ownership: Ownership | None = None
+) -> AsyncIterator[World]:
+    world = World(store or DueStore(), VirtualClock(), ownership=ownership or SoleOwnership())
     world.begin(options)
     world.delivery.start()
     await asyncio.sleep(0)
@@ -497,6 +508,107 @@ async def test_calls_that_become_due_are_made_on_time_though_memory_holds_only_s
     assert sorted(late_ms) == list(range(80))
     assert all(0 <= late_ms[number] < 1_000 for number in range(60))
     assert all(20_000 <= at_ms < 21_000 for at_ms, key in world.dispatched if key.state.number >= 60)
+
+
+@dataclass
+class Ranges:
+    """An ownership that the test changes."""
+
+    ranges: dict[int, int] = field(default_factory=dict)
+    num_shards: int = 4
+
+    @property
+    def shard_ids(self) -> Collection[int]:
+        return self.ranges.keys()
+
+    def range_of(self, shard_id: int) -> int:
+        return self.ranges.get(shard_id, 0)
+
+    def is_handed_over(self, shard_id: int, claim_range: int, due_at_ms: int) -> bool:
+        return claim_range == 2
+
+
+async def test_shards_that_are_gained_are_scanned_at_once() -> None:
+    ownership = Ranges({0: 1})
+    call = make_call(1, shard_id=1)
+    timer = replace(make_timer(-1_000), shard_id=1)
+    async with delivering(store=DueStore({call.key: call}, {timer.key: timer}), ownership=ownership) as world:
+        await asyncio.sleep(3)
+        before = (list(world.dispatched), list(world.fired))
+        ownership.ranges[1] = 3
+        world.delivery.shards_gained([1])
+        await asyncio.sleep(0.001)
+
+    assert before == ([], [])
+    assert world.dispatched == [(3_000, call.key._replace(claim_range=3))]
+    assert world.fired == [(3_000, timer.key)]
+
+
+async def test_shards_that_are_gained_while_a_scan_waits_for_room_are_scanned_at_once() -> None:
+    ownership = Ranges({0: 1})
+    world = World(DueStore(), VirtualClock(), room=0, ownership=ownership)
+    call = make_call(1)
+    timer = replace(make_timer(-1_000), shard_id=1)
+    world.store = DueStore({call.key: call}, {timer.key: timer})
+    world.begin(DEFAULT)
+    world.delivery.start()
+    await asyncio.sleep(3)
+    ownership.ranges[1] = 1
+    world.delivery.shards_gained([1])
+    await asyncio.sleep(0.001)
+    await world.delivery.close()
+
+    assert world.fired == [(3_000, timer.key)]
+
+
+async def test_nothing_planned_in_a_shard_that_was_lost_happens_and_its_calls_are_given_back() -> None:
+    ownership = Ranges({0: 1, 1: 1})
+    lost, kept = make_call(1, shard_id=1, due_at_ms=EPOCH_MS + 5_000), make_call(2, due_at_ms=EPOCH_MS + 5_000)
+    async with delivering(ownership=ownership) as world:
+        world.commit_calls(lost, kept)
+        world.commit_timers(replace(make_timer(5_000, 1), shard_id=1), make_timer(5_000, 2))
+        del ownership.ranges[1]
+        world.delivery.shards_lost([1])
+        await asyncio.sleep(10)
+
+    assert world.dispatched == [(5_000, kept.key)]
+    assert world.fired == [(5_000, make_timer(0, 2).key)]
+    assert list(world.store.calls) == [lost.key._replace(claim_range=0)]
+
+
+async def test_call_whose_shard_was_lost_during_its_commit_is_given_back() -> None:
+    ownership = Ranges({0: 1})
+    call = make_call(1, shard_id=1)
+    async with delivering(ownership=ownership) as world:
+        world.commit_calls(call)
+
+    assert world.dispatched == []
+    assert list(world.store.calls) == [call.key._replace(claim_range=0)]
+
+
+async def test_timer_in_a_shard_of_another_server_is_left_to_that() -> None:
+    async with delivering(ownership=Ranges({0: 1})) as world:
+        world.commit_timers(replace(make_timer(5_000), shard_id=1))
+        await asyncio.sleep(10)
+
+    assert world.fired == []
+
+
+@pytest.mark.parametrize(("claim_range", "is_made"), [(0, True), (1, True), (2, False), (3, True), (4, False)], ids=str)
+async def test_scan_takes_what_is_unclaimed_its_own_or_left_by_a_former_owner(claim_range: int, is_made: bool) -> None:
+    call = make_call(1)
+    call = replace(call, key=call.key._replace(claim_range=claim_range))
+    async with delivering(store=DueStore({call.key: call}), ownership=Ranges({0: 3})) as world:
+        await asyncio.sleep(1)
+
+    assert [key for _, key in world.dispatched] == [call.key._replace(claim_range=3)] * is_made
+
+
+async def test_server_without_shards_asks_the_database_nothing() -> None:
+    async with delivering(ownership=Ranges()) as world:
+        await asyncio.sleep(100)
+
+    assert world.store.page_sizes == []
 
 
 def test_window_that_is_not_longer_than_the_scan_interval_is_refused() -> None:

@@ -1,0 +1,188 @@
+"""Finds soon what other servers have made due in the shards of this one (idempotency-and-shards D.6, "Wake-up").
+
+Hints of the other servers say where to look. A hint may be lost, and some databases carry none, so that the poller also
+looks by itself: often while it finds something, seldom while it does not, and never while there is no other server.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+from server_stub.core.cluster import Hint
+from server_stub.core.model import CallKey, Timer
+from server_stub.core.ports import Clock, Ownership, Store
+
+logger = logging.getLogger(__name__)
+
+_SHORTEST_INTERVAL_S = 0.02
+_INTERVALS_OF_TIMERS = 5
+"""Timers are looked for less often: most that another server makes come with a call, and both are found together."""
+
+
+class Neighbours(Protocol):
+    """What is known of the other servers at the moment."""
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether there are any."""
+        ...
+
+    @property
+    def has_hints(self) -> bool:
+        """Whether their hints get here."""
+        ...
+
+    @property
+    def has_handovers(self) -> bool:
+        """Whether former owners of shards are still making calls, and with them timers."""
+        ...
+
+
+class CallRoom(Protocol):
+    """Where calls go: the dispatcher."""
+
+    async def wait_for_room(self) -> None:
+        """Wait until there is room for many."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollerOptions:
+    """How often the database is asked.
+
+    Attributes:
+        poll_interval: How often when idle.
+        look_ahead: What is due within it is claimed.
+        page_size: How many rows are read at a time.
+    """
+
+    poll_interval: timedelta = timedelta(seconds=1)
+    look_ahead: timedelta = timedelta(seconds=60)
+    page_size: int = 1_000
+
+
+class Poller:
+    """Asks for calls that nobody has claimed, and for new timers.
+
+    Args:
+        store: Is asked.
+        clock: Wall time in milliseconds.
+        ownership: The shards of this server.
+        neighbours: The other servers.
+        room: Nothing is claimed that there is no room for.
+        claim: Claims calls; what it gives is done when that is committed.
+        plan_timers: Takes timers that are due soon, known ones among them.
+        options: Intervals.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ownership: Ownership,
+        neighbours: Neighbours,
+        room: CallRoom,
+        claim: Callable[[Sequence[CallKey]], Awaitable[object]],
+        plan_timers: Callable[[Sequence[Timer]], None],
+        options: PollerOptions,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._ownership = ownership
+        self._neighbours = neighbours
+        self._room = room
+        self._claim = claim
+        self._plan_timers = plan_timers
+        self._page_size = options.page_size
+        self._look_ahead_ms = options.look_ahead // timedelta(milliseconds=1)
+        self._longest_interval_s = options.poll_interval.total_seconds()
+        self._interval_s = self._longest_interval_s
+        self._timers_polled_at_s = 0.0
+        self._hint = Hint()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_healthy = True
+
+    @property
+    def timer_window_ms(self) -> int:
+        """Timers due sooner than this need a hint; the others are found by polls."""
+        return round((_INTERVALS_OF_TIMERS + 1) * self._longest_interval_s * 1_000)
+
+    def start(self) -> None:
+        """Begin to poll. Call it in the running event loop."""
+        self._task = asyncio.create_task(self._run(), name="xdb-poller")
+
+    async def close(self) -> None:
+        """Find nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    def hinted(self, hint: Hint) -> None:
+        """Look into shards that a hint names, if they are this server's."""
+        mine = frozenset(self._ownership.shard_ids)
+        self._hint |= Hint(shard_ids=hint.shard_ids & mine, timer_shard_ids=hint.timer_shard_ids & mine)
+        if self._hint:
+            self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._interval_s):
+                    await self._wake.wait()
+            self._wake.clear()
+            hint, self._hint = self._hint, Hint()
+            try:
+                has_found = await self._poll(hint)
+            except Exception as error:
+                if self._is_healthy:
+                    logger.warning("cannot look for what other servers have made due", extra={"error": str(error)})
+                self._is_healthy = False
+                self._interval_s = self._longest_interval_s
+                continue
+            self._is_healthy = True
+            self._interval_s = self._next_interval_s(has_found=has_found)
+
+    def _next_interval_s(self, *, has_found: bool) -> float:
+        if not self._neighbours.has_peers or self._neighbours.has_hints:
+            return self._longest_interval_s
+        return _SHORTEST_INTERVAL_S if has_found else min(2 * self._interval_s, self._longest_interval_s)
+
+    async def _poll(self, hint: Hint) -> bool:
+        """Look into the hinted shards, or all; say whether there was anything."""
+        shard_ids = tuple(hint.shard_ids if hint else self._ownership.shard_ids)
+        has_found = False
+        if shard_ids and (hint or self._neighbours.has_peers):
+            await self._room.wait_for_room()
+            has_found = await self._poll_calls(shard_ids)
+        if hint.timer_shard_ids or (self._neighbours.has_peers and self._are_timers_due(has_found=has_found)):
+            await self._poll_timers()
+        return has_found
+
+    async def _poll_calls(self, shard_ids: Sequence[int]) -> bool:
+        before_ms = self._clock() + self._look_ahead_ms
+        calls = await self._store.find_unclaimed_calls(shard_ids, before_ms, limit=self._page_size)
+        if calls:
+            await self._claim([call.key for call in calls])
+        if len(calls) == self._page_size:
+            self._wake.set()
+        return bool(calls)
+
+    def _are_timers_due(self, *, has_found: bool) -> bool:
+        since_s = asyncio.get_running_loop().time() - self._timers_polled_at_s
+        is_due = since_s >= _INTERVALS_OF_TIMERS * self._longest_interval_s
+        is_busy = (has_found and not self._neighbours.has_hints) or self._neighbours.has_handovers
+        return is_due or (is_busy and since_s >= self._longest_interval_s / 2)
+
+    async def _poll_timers(self) -> None:
+        self._timers_polled_at_s = asyncio.get_running_loop().time()
+        shard_ids = tuple(self._ownership.shard_ids)
+        if shard_ids:
+            before_ms = self._clock() + self.timer_window_ms
+            self._plan_timers(
+                await self._store.find_due_timers(shard_ids, before_ms, limit=self._page_size, after=None)
+            )
