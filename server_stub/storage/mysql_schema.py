@@ -110,7 +110,9 @@ async def check(connection: Connection, *, num_shards: int | None = None) -> Non
 
 async def _check_connection(connection: Connection) -> None:
     names = ("character_set_client", "character_set_connection", "character_set_results")
-    [values] = await _fetch(connection, f"SELECT {', '.join(f'@@{name}' for name in names)}")
+    [(database, *values)] = await _fetch(connection, f"SELECT DATABASE(), {', '.join(f'@@{name}' for name in names)}")
+    if database is None:
+        raise schema.NoDatabase
     for name, value in zip(names, values, strict=True):
         if value != "utf8mb4":
             raise schema.LossyCharset(f"{name} is {value}, a lossy character set; connect with charset=utf8mb4")
@@ -190,7 +192,7 @@ async def _execute(connection: Connection, statements: list[str]) -> None:
         with suppress(MySQLError):  # without the connection, the transaction is gone too
             await connection.rollback()
         if _is_refusal(error):
-            raise schema.SchemaChangeRefused(error) from error
+            raise schema.SchemaChangeRefused(error.args[1]) from error
         raise
 
 

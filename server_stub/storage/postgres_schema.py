@@ -115,4 +115,4 @@ async def _apply(connection: Connection, change: SchemaChange) -> None:
     try:
         await connection.execute(";\n".join(change.statements), timeout=_PATIENCE_S)
     except _REFUSALS as error:
-        raise schema.SchemaChangeRefused(error) from error
+        raise schema.SchemaChangeRefused(str(error)) from error

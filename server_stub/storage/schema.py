@@ -102,7 +102,7 @@ PROCESS_EXECUTION: Final = _table(
     Column("object_id", _json_text()),
     Column("mapped_tables", _json_text()),
     Column("shard_id", Integer, nullable=False),
-    Column("is_current", SmallInteger, comment="1 for the latest execution of its process id, else null"),
+    Column("is_current", SmallInteger, doc="1 for the latest execution of its process id, else null"),
     Column("worker_url", Text, nullable=False),
     Column("status", _name(16), nullable=False),
     Column("timeout_at_ms", BigInteger),
@@ -116,7 +116,7 @@ PROCESS_EXECUTION: Final = _table(
     Column("next_sequence_id", BigInteger, nullable=False),
     Column("next_wait_order", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
-    Column("trace_context", _json_text(), comment="of the start: W3C traceparent, a space, and tracestate if any"),
+    Column("trace_context", _json_text(), doc="of the start: W3C traceparent, a space, and tracestate if any"),
     # Nulls are distinct in a unique index: any number of former executions, one current one.
     Index("xdb_sys_process_execution_current", "namespace", "process_id", "is_current", unique=True),
     # Lists are merged from one walk for each status: each index serves them in order with and without that filter.
@@ -151,7 +151,7 @@ STATE_EXECUTION: Final = _table(
     Column("execute_status", _name(16), nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("first_attempt_at_ms", BigInteger),
-    Column("due_at_ms", BigInteger, comment="when its next call is to be made; the row is the durable task"),
+    Column("due_at_ms", BigInteger, doc="when its next call is to be made; the row is the durable task"),
     Column("wait_state", _json_text()),
     Column("command_results", _json_text()),
     Column("state_locals", _json_text()),
@@ -165,7 +165,7 @@ STATE_EXECUTION: Final = _table(
         BigInteger,
         nullable=False,
         server_default=text("0"),
-        comment="range id of the shard's owner that makes the due call; 0 while nobody has claimed it",
+        doc="range id of the shard's owner that makes the due call; 0 while nobody has claimed it",
     ),
     Index("xdb_sys_async_state_execution_identity", "process_execution_id", "state_id", "number", unique=True),
 )
@@ -201,7 +201,7 @@ Index(
 TIMER: Final = _table(
     "xdb_sys_timer_tasks",
     Column("process_execution_id", _name(), nullable=False),
-    Column("state_id", _name(), nullable=False, comment="empty for the timeout of the execution"),
+    Column("state_id", _name(), nullable=False, doc="empty for the timeout of the execution"),
     Column("number", Integer, nullable=False),
     Column("command_index", Integer, nullable=False),
     Column("shard_id", Integer, nullable=False),
@@ -225,7 +225,7 @@ QUEUE: Final = _table(
     Column("sequence_id", BigInteger, nullable=False),
     Column("queue_name", _name(), nullable=False),
     Column("message_id", _name()),
-    Column("claimed", SmallInteger, nullable=False, comment="1 when only the message id is still remembered"),
+    Column("claimed", SmallInteger, nullable=False, doc="1 when only the message id is still remembered"),
     Column("payload", _json_text()),
     PrimaryKeyConstraint("process_execution_id", "sequence_id"),
 )
@@ -275,13 +275,13 @@ CLUSTER: Final = _table(
 
 SHARD: Final = _table(
     "xdb_sys_shard",
-    Column("kind", _name(16), nullable=False, comment="work, for calls and timers"),
+    Column("kind", _name(16), nullable=False, doc="work, for calls and timers"),
     Column("shard_id", Integer, nullable=False),
-    Column("range_id", BigInteger, nullable=False, comment="grows with each change of the owner"),
-    Column("owner_id", _name(64), comment="the member; null when nobody owns it"),
-    Column("lease_until_ms", BigInteger, nullable=False, comment="by the clock of the database"),
-    Column("handover_range", BigInteger, nullable=False, comment="claims that the former owner is still working off"),
-    Column("handover_until_ms", BigInteger, nullable=False, comment="when they may be taken over all the same"),
+    Column("range_id", BigInteger, nullable=False, doc="grows with each change of the owner"),
+    Column("owner_id", _name(64), doc="the member; null when nobody owns it"),
+    Column("lease_until_ms", BigInteger, nullable=False, doc="by the clock of the database"),
+    Column("handover_range", BigInteger, nullable=False, doc="claims that the former owner is still working off"),
+    Column("handover_until_ms", BigInteger, nullable=False, doc="when they may be taken over all the same"),
     PrimaryKeyConstraint("kind", "shard_id"),
 )
 
@@ -289,10 +289,10 @@ MEMBER: Final = _table(
     "xdb_sys_member",
     Column("member_id", _name(64), primary_key=True),
     Column("address", _name(), nullable=False),
-    Column("roles", _name(64), nullable=False, comment="joined by commas"),
+    Column("roles", _name(64), nullable=False, doc="joined by commas"),
     Column("is_draining", SmallInteger, nullable=False),
     Column("started_at_ms", BigInteger, nullable=False),
-    Column("heartbeat_at_ms", BigInteger, nullable=False, comment="by the clock of the database"),
+    Column("heartbeat_at_ms", BigInteger, nullable=False, doc="by the clock of the database"),
 )
 
 
@@ -355,6 +355,13 @@ class ShardCountMismatch(SchemaError):
         )
 
 
+class NoDatabase(SchemaError):
+    """The URL names a server only."""
+
+    def __init__(self) -> None:
+        super().__init__("the URL names no database; add its name: mysql://user@host/name")
+
+
 class LossyCharset(SchemaError):
     """The database would change texts that it is given, or take different ids for the same one."""
 
@@ -365,7 +372,7 @@ class SchemaChangeRefused(SchemaError):
     What was done before is kept on MySQL and MariaDB; repeat the command once the reason is gone.
     """
 
-    def __init__(self, reason: BaseException) -> None:
+    def __init__(self, reason: str) -> None:
         super().__init__(f"the database refuses to change the xdb tables: {reason}")
 
 

@@ -1,0 +1,124 @@
+"""Databases that a server with version 1 has written, and what upgrading makes of them."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server_stub.storage.schema import SCHEMA_VERSION, SchemaError, SchemaOutdated, upgrades
+from server_stub.storage.sqlite import DatabaseInUse, SqliteStore
+from tests.schema.conftest import NewDatabase
+from tests.schema.databases import MariadbDatabase, SchemaDatabase, SqliteDatabase
+
+VERSION_1 = Path(__file__).parent / "version_1"
+"""For each database what the release with version 1 created, and what a server of it has written."""
+
+TABLES = {
+    "xdb_sys_process_execution": "process_execution_id",
+    "xdb_sys_async_state_execution": "row_id",
+    "xdb_sys_timer_tasks": "fire_at_ms",
+    "xdb_sys_internal_queue": "sequence_id",
+    "xdb_sys_local_attribute": "process_execution_id",
+    "xdb_sys_user_event": "row_id",
+}
+
+
+def statements_of(name: str) -> list[str]:
+    return re.split(r";\n+", (VERSION_1 / name).read_text().strip().removesuffix(";"))
+
+
+async def install_version_1(database: SchemaDatabase) -> None:
+    await database.run([*statements_of(f"{database.dialect}.sql"), *statements_of("rows.sql")])
+
+
+async def rows_of(database: SchemaDatabase) -> dict[str, Sequence[tuple[Any, ...]]]:
+    """Give all rows, by columns of version 1."""
+    found: dict[str, Sequence[tuple[Any, ...]]] = {}
+    for table, key in TABLES.items():
+        [columns] = re.findall(rf"INSERT INTO {table} \((.+)\)", (VERSION_1 / "rows.sql").read_text())[:1]
+        found[table] = await database.run([f"SELECT {columns} FROM {table} ORDER BY {key}"])
+    return found
+
+
+async def test_an_upgraded_database_is_like_a_new_one(new: NewDatabase) -> None:
+    upgraded, installed = new(), new()
+    await install_version_1(upgraded)
+    await installed.prepare()
+
+    version = await upgraded.upgrade()
+
+    assert version == 1
+    assert await upgraded.describe() == await installed.describe()
+    for table in ("xdb_sys_cluster", "xdb_sys_shard", "xdb_sys_member"):
+        rows = f"SELECT * FROM {table} ORDER BY 1, 2"
+        assert await upgraded.run([rows]) == await installed.run([rows])
+
+
+async def test_an_upgrade_keeps_every_value_of_every_row(database: SchemaDatabase) -> None:
+    await install_version_1(database)
+    before = await rows_of(database)
+
+    await database.upgrade()
+
+    assert await rows_of(database) == before
+    claims = "SELECT DISTINCT claim_range FROM xdb_sys_async_state_execution"
+    assert await database.run([claims]) == [(0,)]
+
+
+async def test_a_server_upgrades_nothing_by_itself(database: SchemaDatabase) -> None:
+    await install_version_1(database)
+    before = await database.describe()
+
+    with pytest.raises(SchemaOutdated, match="`xdb schema upgrade`"):
+        await database.prepare()
+
+    assert await database.describe() == before
+
+
+async def test_a_second_upgrade_finds_nothing_to_do(database: SchemaDatabase) -> None:
+    await install_version_1(database)
+    await database.upgrade()
+    before = await database.describe()
+
+    version = await database.upgrade()
+
+    assert version == SCHEMA_VERSION
+    assert await database.describe() == before
+
+
+@pytest.mark.parametrize("done", [1, -4, -1, None], ids=["1", "all but 4", "all but 1", "all"])
+async def test_an_upgrade_that_was_cut_short_is_finished_by_the_next_one(
+    mariadb: MariadbDatabase, another_mariadb: MariadbDatabase, done: int | None
+) -> None:
+    await another_mariadb.prepare()
+    await install_version_1(mariadb)
+    facts = {"schema_version": "1", "num_shards": "16"}
+    [change] = upgrades(mariadb.dialect, TABLES | {"xdb_sys_cluster": "name"}, facts)
+    await mariadb.run([definition.sql for definition in change.definitions[:done]])
+
+    await mariadb.upgrade()
+
+    assert await mariadb.describe() == await another_mariadb.describe()
+
+
+async def test_a_table_that_is_missing_leaves_the_version_as_it_was(database: SchemaDatabase) -> None:
+    await install_version_1(database)
+    await database.run(["DROP TABLE xdb_sys_user_event"])
+
+    with pytest.raises(SchemaError, match="xdb_sys_user_event"):
+        await database.upgrade()
+
+    with pytest.raises(SchemaOutdated):
+        await database.prepare()
+
+
+async def test_a_file_is_not_upgraded_while_a_server_uses_it(tmp_path: Path) -> None:
+    database = SqliteDatabase(tmp_path / "xdb.db")
+    store = SqliteStore.open(database.path)
+
+    with pytest.raises(DatabaseInUse):
+        await database.upgrade()
+
+    await store.close()
