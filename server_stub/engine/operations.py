@@ -221,6 +221,8 @@ class Operations:
         with self._waiters.of_process(ProcessKey(request.namespace, request.process_id)) as subscription:
             process = await self._find(request)
             exact = request.model_copy(update={"process_execution_id": process.process_execution_id})
+            if process.is_running:
+                self._waiters.await_closing(subscription, process.process_execution_id)
             while process.is_running and self._may_wait(deadline):
                 await self._news(subscription, deadline)
                 closed = subscription.closed.get(process.process_execution_id)

@@ -1,0 +1,119 @@
+"""Learns what other servers have closed that is waited for here (semantics 6.4, 6.8)."""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Protocol
+
+from server_stub.core.cluster import Hint
+from server_stub.core.ports import Store
+from server_stub.engine.waiters import Waiters
+
+logger = logging.getLogger(__name__)
+
+_SHORTEST_INTERVAL_S = 0.02
+
+
+class Neighbours(Protocol):
+    """What is known of the other servers at the moment."""
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether there are any."""
+        ...
+
+    @property
+    def has_hints(self) -> bool:
+        """Whether their hints get here."""
+        ...
+
+
+class RemoteWatch:
+    """Wakes long polls for what other servers have committed.
+
+    Their hints say what to look up. Where there are no hints, one statement asks for all executions that are waited
+    for: soon after a wait has begun or something was found, and then less and less often.
+
+    Args:
+        store: Is asked which executions have closed.
+        waiters: The long polls of this server.
+        neighbours: The other servers.
+        longest_interval_s: How often to ask when nothing happens, where there are no hints.
+    """
+
+    def __init__(self, store: Store, waiters: Waiters, neighbours: Neighbours, *, longest_interval_s: float) -> None:
+        self._store = store
+        self._waiters = waiters
+        self._neighbours = neighbours
+        self._longest_interval_s = longest_interval_s
+        self._interval_s = longest_interval_s
+        self._hinted_ids: set[str] = set()
+        self._wake = asyncio.Event()
+        self._pause: asyncio.Timeout | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_healthy = True
+        waiters.on_wait = self._begin_wait
+
+    def start(self) -> None:
+        """Begin to watch. Call it in the running event loop."""
+        self._task = asyncio.create_task(self._run(), name="xdb-remote-watch")
+
+    async def close(self) -> None:
+        """Wake nobody any more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    def hinted(self, hint: Hint) -> None:
+        """Look up what a hint names, as far as it is waited for."""
+        self._look_up(self._waiters.hinted(hint))
+
+    def _begin_wait(self, hinted_ids: Collection[str]) -> None:
+        self._look_up(hinted_ids)
+        if not self._is_polling:
+            return
+        self._interval_s = _SHORTEST_INTERVAL_S
+        if self._pause is not None:
+            soon_s = asyncio.get_running_loop().time() + _SHORTEST_INTERVAL_S
+            self._pause.reschedule(min(self._pause.when() or soon_s, soon_s))
+
+    def _look_up(self, process_execution_ids: Collection[str]) -> None:
+        if process_execution_ids:
+            self._hinted_ids.update(process_execution_ids)
+            self._wake.set()
+
+    @property
+    def _is_polling(self) -> bool:
+        return self._neighbours.has_peers and not self._neighbours.has_hints
+
+    async def _run(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._interval_s) as self._pause:
+                    await self._wake.wait()
+            self._pause = None
+            self._wake.clear()
+            try:
+                has_found = await self._look()
+            except Exception as error:
+                if self._is_healthy:
+                    logger.warning("cannot look for what other servers have closed", extra={"error": str(error)})
+                self._is_healthy = False
+                self._interval_s = self._longest_interval_s
+                continue
+            self._is_healthy = True
+            longer_s = min(2 * self._interval_s, self._longest_interval_s)
+            self._interval_s = _SHORTEST_INTERVAL_S if has_found else longer_s
+
+    async def _look(self) -> bool:
+        """Look up executions, and wake whoever waits for those that have closed; say whether there were any."""
+        ids, self._hinted_ids = self._hinted_ids, set()
+        if self._is_polling and self._waiters.has_waits:
+            ids.update(self._waiters.awaited_ids)
+            self._waiters.recheck_states()
+        if not ids:
+            return False
+        closed = await self._store.find_closed(ids)
+        self._waiters.closed(closed)
+        return bool(closed)
