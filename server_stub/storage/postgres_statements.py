@@ -22,7 +22,7 @@ from xdb_sdk.protocol import ListRequest, ProcessStatus
 
 # ruff: noqa: S608  # the texts are put together from constants; values are bound
 
-NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 
 def _columns(names: Sequence[str], alias: str) -> str:
@@ -52,6 +52,11 @@ class Part:
         self._template = template
         self._names = names
         self._texts: dict[int, str] = {}
+
+    @property
+    def array_types(self) -> list[str]:
+        """What is bound for each column, in their order."""
+        return [_array_type(self._table, name) for name in self._names]
 
     def text(self, first: int) -> str:
         """Give the text with its marks numbered from `first` on."""
@@ -231,8 +236,6 @@ FIND_STATES: Final = f"""
         SELECT o.row_id FROM xdb_sys_async_state_execution o
         WHERE o.process_execution_id = $1 AND o.status = 'RUNNING')
     ORDER BY s.row_id"""
-FIND_OPEN_STATES_OF_PROCESS: Final = f"""
-    {_STATE} WHERE s.process_execution_id = $1 AND s.status = 'RUNNING' ORDER BY s.row_id"""
 
 # Unique index xdb_sys_async_state_execution_identity, for the two.
 FIND_STATE: Final = f"{_STATE} WHERE s.process_execution_id = $1 AND s.state_id = $2 AND s.number = $3"
@@ -285,7 +288,7 @@ def list_statement(request: ListRequest, after: tuple[int, str] | None) -> tuple
 # Reads members and shards as they were before: what the statement itself changes is known to its caller. Both tables
 # are small, so that a scan is fine.
 BEAT: Final = f"""
-    WITH at AS MATERIALIZED (SELECT {NOW_MS} AS now_ms),
+    WITH at AS MATERIALIZED (SELECT {_NOW_MS} AS now_ms),
     gone AS (
         DELETE FROM xdb_sys_member m USING at
         WHERE m.heartbeat_at_ms < at.now_ms - $5::bigint AND m.member_id <> $1),
@@ -306,15 +309,15 @@ BEAT: Final = f"""
 
 # Primary key, for the following. A former owner's handover lasts through a change of the owner after it.
 ACQUIRE: Final = f"""
-    UPDATE xdb_sys_shard s SET range_id = s.range_id + 1, owner_id = $1, lease_until_ms = {NOW_MS} + $2::bigint
+    UPDATE xdb_sys_shard s SET range_id = s.range_id + 1, owner_id = $1, lease_until_ms = {_NOW_MS} + $2::bigint
     FROM unnest($3::integer[], $4::bigint[]) AS v(shard_id, range_id)
     WHERE s.kind = 'work' AND s.shard_id = v.shard_id AND s.range_id = v.range_id
-    AND ($5::boolean OR s.owner_id IS NULL OR s.owner_id = $1 OR s.lease_until_ms < {NOW_MS})
+    AND ($5::boolean OR s.owner_id IS NULL OR s.owner_id = $1 OR s.lease_until_ms < {_NOW_MS})
     RETURNING s.shard_id, s.range_id"""
 RELEASE: Final = f"""
     UPDATE xdb_sys_shard s SET owner_id = NULL, lease_until_ms = 0,
         handover_range = CASE WHEN $3::bigint > 0 THEN s.range_id ELSE 0 END,
-        handover_until_ms = CASE WHEN $3 > 0 THEN {NOW_MS} + $3 ELSE 0 END
+        handover_until_ms = CASE WHEN $3 > 0 THEN {_NOW_MS} + $3 ELSE 0 END
     WHERE s.kind = 'work' AND s.owner_id = $1 AND s.shard_id = ANY($2::integer[])"""
 END_HANDOVER: Final = """
     UPDATE xdb_sys_shard s SET handover_range = 0, handover_until_ms = 0

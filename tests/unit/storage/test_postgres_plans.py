@@ -1,0 +1,187 @@
+"""Every hot statement of the PostgreSQL store is served by its index, also among a million rows of history.
+
+The planner chooses by what it knows of the tables, so they are filled first: a few open executions among many that have
+closed, as after a year of work.
+"""
+
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import asyncpg
+import pytest
+
+from server_stub.storage import postgres_statements as sql
+from server_stub.storage.postgres import PostgresStore
+from server_stub.storage.server_store import ServerStoreOptions
+from tests.services import shared
+from xdb_sdk.protocol import ListRequest, ProcessStatus
+
+CLOSED, OPEN = 40_000, 400
+
+FILL = f"""
+    INSERT INTO xdb_sys_process_execution (process_execution_id, namespace, process_id, process_type, started_at_ms,
+        shard_id, is_current, worker_url, status, graceful_complete_requested, next_sequence_id, next_wait_order,
+        version)
+    SELECT 'e-' || n, 'default', 'p-' || n % {CLOSED // 2}, 'T' || n % 5, n, n % 16,
+        CASE WHEN n >= {CLOSED // 2} THEN 1 END, 'http://w', CASE WHEN n < {CLOSED} THEN 'COMPLETED' ELSE 'RUNNING' END,
+        0, 1, 1, 1
+    FROM generate_series(0, {CLOSED - 1}) n;
+    INSERT INTO xdb_sys_process_execution (process_execution_id, namespace, process_id, process_type, started_at_ms,
+        shard_id, is_current, worker_url, status, graceful_complete_requested, next_sequence_id, next_wait_order,
+        version)
+    SELECT 'o-' || n, 'default', 'q-' || n, 'T1', {CLOSED} + n, n % 16, 1, 'http://w', 'RUNNING', 0, 1, 1, 1
+    FROM generate_series(1, {OPEN}) n;
+    INSERT INTO xdb_sys_async_state_execution (process_execution_id, state_id, number, created_at_ms, input, options,
+        shard_id, status, wait_until_status, execute_status, attempt, due_at_ms, version, claim_range)
+    SELECT process_execution_id, 'S', k, 0, 'null', '{{}}', shard_id, CASE status WHEN 'RUNNING' THEN 'RUNNING'
+        ELSE 'COMPLETED' END, 'SKIPPED', 'RUNNING', 1, CASE status WHEN 'RUNNING' THEN started_at_ms END, 1, k % 2
+    FROM xdb_sys_process_execution CROSS JOIN generate_series(1, 3) k;
+    INSERT INTO xdb_sys_timer_tasks (process_execution_id, state_id, number, command_index, shard_id, fire_at_ms)
+    SELECT 'o-' || n, 'S', n, 0, n % 16, n FROM generate_series(1, 20000) n;
+    INSERT INTO xdb_sys_internal_queue (process_execution_id, sequence_id, queue_name, message_id, claimed, payload)
+    SELECT 'o-' || n % 10000, n, 'q1', 'm-' || n, n % 2, 'null' FROM generate_series(1, 80000) n;
+    INSERT INTO xdb_sys_local_attribute (process_execution_id, name, value)
+    SELECT process_execution_id, 'a' || k, '1' FROM xdb_sys_process_execution CROSS JOIN generate_series(1, 2) k;
+    VACUUM ANALYZE"""
+
+CURRENT = "xdb_sys_process_execution_current"
+PROCESS = "xdb_sys_process_execution_pkey"
+IDENTITY = "xdb_sys_async_state_execution_identity"
+OPEN_STATES = "xdb_sys_async_state_execution_open"
+DUE = "xdb_sys_async_state_execution_due"
+UNCLAIMED = "xdb_sys_async_state_execution_unclaimed"
+ROW_ID = "xdb_sys_async_state_execution_pkey"
+TIMER = "xdb_sys_timer_tasks_pkey"
+TIMERS_DUE = "xdb_sys_timer_tasks_due"
+MESSAGE = "xdb_sys_internal_queue_pkey"
+MESSAGE_ID = "xdb_sys_internal_queue_message_id"
+MESSAGES = "xdb_sys_internal_queue_unclaimed"
+LOCAL = "xdb_sys_local_attribute_pkey"
+BY_STATUS = "xdb_sys_process_execution_by_status"
+BY_TYPE = "xdb_sys_process_execution_by_type"
+
+IDS = [f"o-{n}" for n in range(1, 51)]
+ALL_SHARDS = list(range(16))
+QUERIES: dict[str, tuple[Sequence[Any], set[str]]] = {
+    "LOCK_EXECUTIONS": ([IDS], {PROCESS}),
+    "LOCK_EXECUTIONS_AND_CURRENT": ([IDS, ["default"] * 50, [f"q-{n}" for n in range(50)]], {PROCESS, CURRENT}),
+    "FIND_OPEN_STATES": ([IDS], {OPEN_STATES}),
+    "FIND_MESSAGES": ([IDS, ["q1"] * 50, [1] * 50], {MESSAGES}),
+    "FIND_MESSAGE_IDS": ([IDS, ["q1"] * 50, ["m-1"] * 50], {MESSAGE_ID}),
+    "FIND_LOCAL_ATTRIBUTES": ([IDS, IDS, ["a1"] * 50, IDS, ["a"] * 50], {LOCAL}),
+    "DUE_CALLS": ([ALL_SHARDS, 10**9, 100], {DUE, PROCESS}),
+    "DUE_CALLS_AFTER": ([ALL_SHARDS, 10**9, 100, 40_010, "o-10", "S", 1], {DUE, PROCESS}),
+    "UNCLAIMED_CALLS": ([ALL_SHARDS, 10**9, 100], {UNCLAIMED, PROCESS}),
+    "DUE_TIMERS": ([ALL_SHARDS, 10**9, 100], {TIMERS_DUE}),
+    "DUE_TIMERS_AFTER": ([ALL_SHARDS, 10**9, 100, 50, "o-50", "S", 50, 0], {TIMERS_DUE}),
+    "FIND_CURRENT": (["default", "q-1"], {CURRENT}),
+    "FIND_EXECUTION": (["default", "q-1", "o-1"], {PROCESS}),
+    "FIND_CLOSED": ([IDS], {PROCESS}),
+    "FIND_STATES": (["o-1", 100], {IDENTITY, OPEN_STATES, ROW_ID}),
+    "FIND_STATE": (["o-1", "S", 1], {IDENTITY}),
+    "FIND_STATE_BY_KEY": (["o-1", "S", "k"], {IDENTITY}),
+    "COUNT_MESSAGES": (["o-1"], {MESSAGES}),
+}
+WRITES = {
+    "CHANGE_PROCESSES": {PROCESS},
+    "END_PROCESSES": {PROCESS},
+    "CHANGE_STATES": {IDENTITY},
+    "DELETE_MESSAGES": {MESSAGE},
+    "DELETE_MESSAGES_OF_PROCESSES": {MESSAGE},
+    "DELETE_TIMERS": {TIMER},
+    "DELETE_TIMERS_OF_PROCESSES": {TIMER},
+}
+
+
+@pytest.fixture(scope="module")
+def filled_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Give the URL of a database with much history."""
+    with ExitStack() as opened:
+        server_url = request.getfixturevalue("postgresql_server_url")
+        yield opened.enter_context(shared.database("postgresql", server_url))
+
+
+@pytest.fixture
+async def connection(filled_url: str) -> AsyncIterator["asyncpg.Connection[Any]"]:
+    """Give a connection as the store uses it."""
+    store = await PostgresStore.open(filled_url, ServerStoreOptions())
+    opened = await store.connect()
+    if not await opened.fetchval("SELECT 1 FROM xdb_sys_process_execution LIMIT 1"):
+        for statement in FILL.split(";"):
+            await opened.execute(statement)
+    yield opened
+    await opened.close()
+    await store.close()
+
+
+async def plan_of(connection: "asyncpg.Connection[Any]", statement: str, values: Sequence[Any]) -> tuple[set[str], str]:
+    """Give the indexes that serve a statement, and its plan as text. A scan of a whole table is called so."""
+    text = await connection.fetchval(f"EXPLAIN (FORMAT JSON) {statement}", *values)
+    found: set[str] = set()
+
+    def visit(node: dict[str, Any]) -> None:
+        if "Index Name" in node:
+            found.add(node["Index Name"])
+        if node["Node Type"] == "Seq Scan":
+            found.add(f"all of {node['Relation Name']}")
+        for child in node.get("Plans", []):
+            visit(child)
+
+    visit(json.loads(text)[0]["Plan"])
+    return found, text
+
+
+@pytest.mark.parametrize("name", list(QUERIES))
+async def test_a_hot_query_is_served_by_its_index(connection: "asyncpg.Connection[Any]", name: str) -> None:
+    values, expected = QUERIES[name]
+
+    indexes, plan = await plan_of(connection, getattr(sql, name), values)
+
+    assert indexes == expected, plan
+
+
+def values_for(part: sql.Part, count: int) -> list[list[Any]]:
+    """Give rows to write, as the arrays that are bound."""
+    return [[f"o-{n}" if array_type == "text[]" else n for n in range(count)] for array_type in part.array_types]
+
+
+@pytest.mark.parametrize("name", list(WRITES))
+async def test_a_hot_write_finds_its_rows_by_an_index(connection: "asyncpg.Connection[Any]", name: str) -> None:
+    part: sql.Part = getattr(sql, name)
+
+    indexes, plan = await plan_of(connection, part.text(1), values_for(part, 50))
+
+    assert indexes == WRITES[name], plan
+
+
+def test_every_statement_over_large_tables_is_pinned() -> None:
+    of_codec = {"MESSAGE_COLUMNS", "PROCESS_CHANGING", "PROCESS_COLUMNS", "STATE_CHANGING", "STATE_COLUMNS"}
+    names = {name for name in vars(sql) if name.isupper() and not name.startswith("_")} - of_codec
+    few_rows = {"BEAT", "ACQUIRE", "RELEASE", "END_HANDOVER", "LEAVE"}
+    upserts = {"WRITE_LOCAL_ATTRIBUTES", "REMEMBER_MESSAGE_IDS", "SET_TIMERS"}  # by the key they name, or not at all
+
+    unpinned = {name for name in names if not name.startswith("INSERT_")} - QUERIES.keys() - WRITES.keys()
+
+    assert unpinned == few_rows | upserts
+
+
+LISTS: dict[str, tuple[ListRequest, tuple[int, str] | None, set[str]]] = {
+    "all": (ListRequest(), None, {BY_STATUS}),
+    "next page": (ListRequest(), (1_000, "e-1"), {BY_STATUS}),
+    "by status": (ListRequest(statuses=(ProcessStatus.RUNNING,)), None, {BY_STATUS}),
+    "by start": (ListRequest(started_from_ms=1, started_before_ms=2), None, {BY_STATUS}),
+    "by type": (ListRequest(process_type="T1"), None, {BY_TYPE}),
+    "by process id": (ListRequest(process_id="p-1"), None, {CURRENT}),
+}
+
+
+@pytest.mark.parametrize("name", list(LISTS))
+async def test_a_list_walks_through_an_index(connection: "asyncpg.Connection[Any]", name: str) -> None:
+    request, after, expected = LISTS[name]
+    statement, values = sql.list_statement(request, after)
+
+    indexes, plan = await plan_of(connection, statement, values)
+
+    assert indexes == expected, plan
