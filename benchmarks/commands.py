@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -38,22 +38,26 @@ class Command:
         Returns:
             When it was started again, in seconds since the epoch.
         """
-        family = [self._process, *self._process.children(recursive=True)]
+        family = self._family()
         for process in family:
             process.kill()
-        psutil.wait_procs(family)
+        psutil.wait_procs(family, STOP_TIMEOUT_S)
         started_at_s = time.time()
         self._process = self._started()
         return started_at_s
 
     def stop(self) -> None:
-        """Ask it to end, and kill it when it does not."""
-        family = [self._process, *self._process.children(recursive=True)]
+        """Ask it to end, and kill it when it does not, and whatever it leaves behind."""
+        family = self._family()
+        if not family:
+            return
         self._process.terminate()
-        _, alive = psutil.wait_procs(family, STOP_TIMEOUT_S)
+        with suppress(psutil.TimeoutExpired):
+            self._process.wait(STOP_TIMEOUT_S)
+        _, alive = psutil.wait_procs(family, timeout=0)
         for process in alive:
             process.kill()
-        psutil.wait_procs(alive)
+        psutil.wait_procs(alive, STOP_TIMEOUT_S)
 
     async def answers(self, url: str) -> None:
         """Wait until a GET of the URL succeeds.
@@ -68,6 +72,10 @@ class Command:
             await asyncio.sleep(0.05)
         state = "is not ready" if self._process.poll() is None else f"ended with status {self._process.returncode}"
         raise RuntimeError(f"{url} {state}; its log ends:\n{self._log.read_text()[-LOG_TAIL_CHARACTERS:]}")
+
+    def _family(self) -> list[psutil.Process]:
+        """Give the process and its children; nothing when it has ended."""
+        return [] if self._process.poll() is not None else [self._process, *self._process.children(recursive=True)]
 
     def _started(self) -> psutil.Popen:
         with self._log.open("ab") as output:

@@ -9,7 +9,8 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from benchmarks.peers.absurd_worker import WORKER_PROCESSES
 from benchmarks.peers.command import Arguments, main
 from benchmarks.workloads import Usage
 
+CLIENTS = 8
+"""Each has one connection, on which its calls wait for each other; with one, signal takes at least twice as long."""
+
 POLL_INTERVAL_S = 0.01
 
 
@@ -30,8 +34,8 @@ class AbsurdEngine:
 
     name = "absurd"
 
-    def __init__(self, client: AsyncAbsurd, workers: Sequence[Command]) -> None:
-        self._client = client
+    def __init__(self, clients: Sequence[AsyncAbsurd], workers: Sequence[Command]) -> None:
+        self._clients = cycle(clients)
         self._workers = workers
         self._task_ids: dict[str, str] = {}
 
@@ -64,6 +68,10 @@ class AbsurdEngine:
     async def woken_at_s(self, process_id: str) -> float:
         return await self._result(process_id)
 
+    @property
+    def _client(self) -> AsyncAbsurd:
+        return next(self._clients)
+
     async def usage(self) -> Usage:
         return Usage(time.process_time() + sum(worker.cpu_s for worker in self._workers), counts={})
 
@@ -82,18 +90,19 @@ class AbsurdEngine:
 async def running_engine(arguments: Arguments) -> AsyncIterator[AbsurdEngine]:
     async with await psycopg.AsyncConnection.connect(arguments.database_url, autocommit=True) as connection:
         await connection.execute(BUNDLED_SCHEMA_SQL)
-    client = AsyncAbsurd(arguments.database_url)
-    await client.create_queue()
     command = [sys.executable, "-m", "benchmarks.peers.absurd_worker", arguments.database_url]
-    with tempfile.TemporaryDirectory(prefix="bench-absurd-") as directory, ExitStack() as stack:
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-absurd-")))
+        clients = [AsyncAbsurd(arguments.database_url) for _ in range(CLIENTS)]
+        for client in clients:
+            stack.push_async_callback(client.close)
+            await client.list_queues()  # which connects
+        await clients[0].create_queue()
         workers = [
-            stack.enter_context(running(command, Path(directory) / f"worker-{number}.log"))
+            stack.enter_context(running(command, directory / f"worker-{number}.log"))
             for number in range(WORKER_PROCESSES)
         ]
-        try:
-            yield AbsurdEngine(client, workers)
-        finally:
-            await client.close()
+        yield AbsurdEngine(clients, workers)
 
 
 if __name__ == "__main__":
