@@ -104,7 +104,7 @@ class Hint:
         shard_ids: Shards in which calls have become due that nobody has claimed.
         timer_shard_ids: Shards that have new timers.
         closed: Ids of executions that have closed.
-        with_ended_states: Ids of executions of which state executions have ended.
+        with_ended_states: Ids of other executions of which state executions have ended.
         is_cluster_changed: Whether a member came or goes, or shards were given up.
     """
 

@@ -18,9 +18,10 @@ def hint_of(changes: Changes, ownership: Ownership, *, timers_before_ms: int) ->
         for timer in changes.new_timers.values()
         if timer.fire_at_ms < timers_before_ms and not ownership.range_of(timer.shard_id)
     }
+    closed = frozenset(changes.closed_processes)
     return Hint(
         shard_ids=frozenset(changes.foreign_shards),
         timer_shard_ids=frozenset(timer_shard_ids),
-        closed=frozenset(changes.closed_processes),
-        with_ended_states=frozenset(key.process_execution_id for key in changes.ended_states),
+        closed=closed,
+        with_ended_states=frozenset(key.process_execution_id for key in changes.ended_states) - closed,
     )

@@ -49,6 +49,7 @@ class RemoteWatch:
         self._longest_interval_s = longest_interval_s
         self._interval_s = longest_interval_s
         self._hinted_ids: set[str] = set()
+        self._has_polled = False
         self._wake = asyncio.Event()
         self._pause: asyncio.Timeout | None = None
         self._task: asyncio.Task[None] | None = None
@@ -109,7 +110,10 @@ class RemoteWatch:
     async def _look(self) -> bool:
         """Look up executions, and wake whoever waits for those that have closed; say whether there were any."""
         ids, self._hinted_ids = self._hinted_ids, set()
-        if self._is_polling and self._waiters.has_waits:
+        # Once more when hints begin to get here: what came between the last poll and the first hint is in neither.
+        is_polling = self._is_polling
+        has_polled, self._has_polled = self._has_polled, is_polling
+        if (is_polling or has_polled) and self._waiters.has_waits:
             ids.update(self._waiters.awaited_ids)
             self._waiters.recheck_states()
         if not ids:
