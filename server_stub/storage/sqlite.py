@@ -47,6 +47,7 @@ from server_stub.storage.codec import (
     process_of,
     state_of,
 )
+from server_stub.storage.session import do_work, read_local_attributes
 from server_stub.storage.sqlite_connection import (
     MEMORY,
     Connection,
@@ -60,7 +61,7 @@ from server_stub.storage.sqlite_connection import (
     translated_errors,
 )
 from server_stub.storage.sqlite_errors import database_error
-from server_stub.storage.sqlite_transaction import do_work, read_local_attributes
+from server_stub.storage.sqlite_session import SqliteSession, run_now
 from server_stub.storage.sqlite_user_tables import SqliteTable, UserTables, canonical_mapping
 from xdb_sdk.protocol import ListRequest, ProcessStatus, TableMapping
 
@@ -80,6 +81,7 @@ class _Lane:
     def __init__(self, connection: Connection, name: str) -> None:
         self.connection = connection
         self.tables = UserTables(connection)
+        self.session = SqliteSession(connection, self.tables)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"xdb-sqlite-{name}")
 
     async def run(self, begin: str, function: Callable[["_Lane"], _T]) -> _T:
@@ -172,9 +174,7 @@ class SqliteStore:
     async def transact(self, work: Work) -> Changes:
         """Run `work` in one transaction; see `Store.transact`."""
         try:
-            return await self._run(
-                self._writer, "BEGIN IMMEDIATE", lambda lane: do_work(lane.connection, lane.tables, work)
-            )
+            return await self._run(self._writer, "BEGIN IMMEDIATE", lambda lane: run_now(do_work(lane.session, work)))
         except sqlite3.IntegrityError as error:
             # The commit itself: a deferred constraint of the user's, which does not say of which row.
             if error.sqlite_errorcode == sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
@@ -195,7 +195,7 @@ class SqliteStore:
         def read(lane: _Lane) -> CallReads:
             return CallReads(
                 rows={row: lane.tables.read(row) for row in rows},
-                local_attributes=read_local_attributes(lane.connection, local_attributes),
+                local_attributes=run_now(read_local_attributes(lane.session, local_attributes)),
             )
 
         return await self._run(self._reader, "BEGIN", read)
@@ -209,8 +209,8 @@ class SqliteStore:
 
         def find(connection: Connection) -> list[Call]:
             by_shard = [connection.execute(statement, (shard_id, before_ms, *place)) for shard_id in shard_ids]
-            rows = heapq.merge(*by_shard, key=_DUE_ORDER)
-            return _first(limit, (self._readable(_call_of, row) for row in rows))
+            with closing(heapq.merge(*by_shard, key=_DUE_ORDER)) as rows:
+                return _first(limit, (self._readable(_call_of, row) for row in rows))
 
         return await self._read(find)
 

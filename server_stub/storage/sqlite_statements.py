@@ -14,6 +14,7 @@ from server_stub.storage.codec import (
     STATE_CHANGING,
     STATE_COLUMNS,
 )
+from server_stub.storage.writes import Writes
 from xdb_sdk.protocol import ListRequest
 
 # ruff: noqa: S608  # the texts are put together from constants; values are bound
@@ -89,11 +90,10 @@ WRITE_LOCAL_ATTRIBUTE: Final = """
     INSERT INTO xdb_sys_local_attribute (process_execution_id, name, value) VALUES (?, ?, ?)
     ON CONFLICT (process_execution_id, name) DO UPDATE SET value = excluded.value"""
 
-# Primary key; touches the index of current executions, which CHANGE_PROCESS does not.
-RETIRE_PROCESS: Final = "UPDATE xdb_sys_process_execution SET is_current = NULL WHERE process_execution_id = ?"
-
-# Primary key; touches the two indexes of lists, which CHANGE_PROCESS does not.
-END_PROCESS: Final = "UPDATE xdb_sys_process_execution SET status = ? WHERE process_execution_id = ?"
+# Primary key; touches the indexes of current executions and of lists, which CHANGE_PROCESS does not.
+END_PROCESS: Final = f"""
+    UPDATE xdb_sys_process_execution SET status = ?, is_current = ?, {_assignments(PROCESS_CHANGING)}
+    WHERE process_execution_id = ?"""
 
 # Primary key; changes no indexed column.
 CHANGE_PROCESS: Final = f"""
@@ -135,6 +135,23 @@ DELETE_TIMERS_OF_PROCESS: Final = "DELETE FROM xdb_sys_timer_tasks WHERE process
 
 INSERT_USER_EVENT: Final = (
     "INSERT INTO xdb_sys_user_event (process_execution_id, at_ms, name, data) VALUES (?, ?, ?, ?)"
+)
+
+WRITES: Final = Writes(
+    end_processes=END_PROCESS,
+    change_processes=CHANGE_PROCESS,
+    insert_processes=INSERT_PROCESS,
+    insert_states=INSERT_STATE,
+    change_states=CHANGE_STATE,
+    insert_messages=INSERT_MESSAGE,
+    delete_messages=DELETE_MESSAGE,
+    remember_message_ids=REMEMBER_MESSAGE_ID,
+    set_timers=SET_TIMER,
+    delete_timers=DELETE_TIMER,
+    delete_messages_of_processes=DELETE_MESSAGES_OF_PROCESS,
+    delete_timers_of_processes=DELETE_TIMERS_OF_PROCESS,
+    insert_user_events=INSERT_USER_EVENT,
+    write_local_attributes=WRITE_LOCAL_ATTRIBUTE,
 )
 
 # --- what delivery scans ---

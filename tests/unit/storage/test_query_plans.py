@@ -31,7 +31,6 @@ PLANS: list[tuple[str, str, list[str]]] = [
     ("find executions", sql.FIND_EXECUTIONS[64], [PROCESS]),
     ("find execution of process id", sql.FIND_EXECUTION_OF_PROCESS_ID, [PROCESS]),
     ("change process", sql.CHANGE_PROCESS, [PROCESS]),
-    ("retire process", sql.RETIRE_PROCESS, [PROCESS]),
     ("end process", sql.END_PROCESS, [PROCESS]),
     ("find open states", sql.FIND_OPEN_STATES[64], [OPEN, SORT]),
     (
