@@ -110,9 +110,7 @@ async def check(connection: Connection, *, num_shards: int | None = None) -> Non
 
 async def _check_connection(connection: Connection) -> None:
     names = ("character_set_client", "character_set_connection", "character_set_results")
-    [(database, *values)] = await _fetch(connection, f"SELECT DATABASE(), {', '.join(f'@@{name}' for name in names)}")
-    if database is None:
-        raise schema.NoDatabase
+    [values] = await _fetch(connection, f"SELECT {', '.join(f'@@{name}' for name in names)}")
     for name, value in zip(names, values, strict=True):
         if value != "utf8mb4":
             raise schema.LossyCharset(f"{name} is {value}, a lossy character set; connect with charset=utf8mb4")
@@ -197,8 +195,10 @@ async def _execute(connection: Connection, statements: list[str]) -> None:
 
 
 def _is_refusal(error: MySQLError) -> bool:
-    code = error.args[0]
-    return code >= _FIRST_SERVER_ERROR and code not in _CLIENT_ERRORS and code not in _PASSING
+    code = error.args[0] if error.args else None
+    if not isinstance(code, int) or code < _FIRST_SERVER_ERROR:
+        return False  # the driver itself
+    return code not in _CLIENT_ERRORS and code not in _PASSING
 
 
 async def _fetch(connection: Connection, statement: str) -> list[tuple[Any, ...]]:

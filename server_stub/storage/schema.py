@@ -4,6 +4,7 @@ Hot statements are written by hand in each dialect's module; what runs once (DDL
 Identifiers compare byte by byte on every dialect.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -355,13 +356,6 @@ class ShardCountMismatch(SchemaError):
         )
 
 
-class NoDatabase(SchemaError):
-    """The URL names a server only."""
-
-    def __init__(self) -> None:
-        super().__init__("the URL names no database; add its name: mysql://user@host/name")
-
-
 class LossyCharset(SchemaError):
     """The database would change texts that it is given, or take different ids for the same one."""
 
@@ -461,6 +455,32 @@ def upgrades(dialect: SchemaDialect, table_names: Collection[str], facts: Mappin
     """
     version = installed_version(table_names, facts)
     return migrations_since(version, dialect, num_shards=installed_num_shards(facts))
+
+
+def script(dialect: SchemaDialect, *, upgrade_from: int | None, num_shards: int) -> str:
+    """Write the statements of an install, or of an upgrade, as a script for the command line of the database.
+
+    Args:
+        dialect: What kind of database it is for.
+        upgrade_from: The version that the database has; None to install.
+        num_shards: How many shards there are to be, or were at the install.
+    """
+    if upgrade_from is None:
+        changes = [installation(dialect, num_shards=num_shards)]
+        what = f"install version {SCHEMA_VERSION}"
+    else:
+        changes = migrations_since(upgrade_from, dialect, num_shards=num_shards)
+        what = f"upgrade version {upgrade_from} to version {SCHEMA_VERSION}"
+    statements = [statement for change in changes for statement in _in_transaction(dialect, change)]
+    title = f"-- xdb on {dialect}: {what} of the system tables, num_shards={num_shards}\n"
+    return title + "".join(f"\n{statement};\n" for statement in statements)
+
+
+def _in_transaction(dialect: SchemaDialect, change: SchemaChange) -> list[str]:
+    definitions = [re.sub(r"\s+\n", "\n", definition.sql) for definition in change.definitions]
+    if dialect.has_transactional_ddl:
+        return ["BEGIN", *definitions, *change.row_statements, "COMMIT"]
+    return [*definitions, "BEGIN", *change.row_statements, "COMMIT"]
 
 
 def shard_rows(num_shards: int) -> str:

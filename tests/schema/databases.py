@@ -25,6 +25,7 @@ class SchemaDatabase(Protocol):
 
     dialect: SchemaDialect
     num_shards: int
+    url: str
 
     async def run(self, statements: Iterable[str]) -> Rows:
         """Run statements one after the other, each committed, and give the rows of the last one."""
@@ -51,6 +52,7 @@ class SqliteDatabase:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.url = f"sqlite:///{path}"
 
     async def run(self, statements: Iterable[str]) -> Rows:
         rows: Rows = []

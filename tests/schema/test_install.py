@@ -10,7 +10,6 @@ from server_stub.storage.schema import (
     INSTALLING,
     SCHEMA_VERSION,
     LossyCharset,
-    NoDatabase,
     SchemaChangeRefused,
     SchemaMissing,
     SchemaOutdated,
@@ -243,10 +242,3 @@ async def test_tables_go_to_the_first_schema_of_the_search_path_and_are_found_th
 
     await postgres.prepare(install=False)
     assert await postgres.run(["SELECT count(*) FROM ours.xdb_sys_cluster"]) == [(2,)]
-
-
-async def test_a_url_without_a_database_is_refused(mariadb: MariadbDatabase) -> None:
-    nowhere = MariadbDatabase(mariadb.url.rpartition("/")[0] + "/")
-
-    with pytest.raises(NoDatabase):
-        await nowhere.prepare()

@@ -11,9 +11,7 @@ from server_stub.storage.schema import SCHEMA_VERSION, SchemaError, SchemaOutdat
 from server_stub.storage.sqlite import DatabaseInUse, SqliteStore
 from tests.schema.conftest import NewDatabase
 from tests.schema.databases import MariadbDatabase, SchemaDatabase, SqliteDatabase
-
-VERSION_1 = Path(__file__).parent / "version_1"
-"""For each database what the release with version 1 created, and what a server of it has written."""
+from tests.schema.version_1 import install_version_1, statements_of
 
 TABLES = {
     "xdb_sys_process_execution": "process_execution_id",
@@ -25,19 +23,12 @@ TABLES = {
 }
 
 
-def statements_of(name: str) -> list[str]:
-    return re.split(r";\n+", (VERSION_1 / name).read_text().strip().removesuffix(";"))
-
-
-async def install_version_1(database: SchemaDatabase) -> None:
-    await database.run([*statements_of(f"{database.dialect}.sql"), *statements_of("rows.sql")])
-
-
 async def rows_of(database: SchemaDatabase) -> dict[str, Sequence[tuple[Any, ...]]]:
     """Give all rows, by columns of version 1."""
     found: dict[str, Sequence[tuple[Any, ...]]] = {}
+    inserts = "\n".join(statements_of("rows.sql"))
     for table, key in TABLES.items():
-        [columns] = re.findall(rf"INSERT INTO {table} \((.+)\)", (VERSION_1 / "rows.sql").read_text())[:1]
+        columns = re.findall(rf"INSERT INTO {table} \((.+)\)", inserts)[0]
         found[table] = await database.run([f"SELECT {columns} FROM {table} ORDER BY {key}"])
     return found
 
