@@ -5,33 +5,27 @@ infer. Types that asyncpg has no exact Python value for travel as text: enums, d
 and whatever an extension adds.
 """
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 import asyncpg
-from pydantic_core import from_json
 
 from server_stub.core.ports import StoreRetry
 from server_stub.storage.columns import (
-    EXACT,
-    JSON_TAG,
     ColumnFamily,
     ColumnValueRefused,
     JsonText,
     UserColumn,
-    bytes_to_wire,
     converted,
     from_wire,
-    interval_to_wire,
-    shortest_single,
 )
 from server_stub.storage.postgres_errors import database_error, is_of_row
 from server_stub.storage.server_user_tables import Ordinal, RowGroup, ServerTable, ServerUserTables, Values
+from server_stub.storage.server_values import canonical_number, to_wire
 from server_stub.storage.user_tables import Operation, is_system_name, row_error
 from xdb_sdk.protocol import ColumnValue
 
@@ -78,7 +72,7 @@ class PostgresUserTables(ServerUserTables[Connection, PostgresTable]):
     def _canonical(self, column: PostgresColumn, value: ColumnValue) -> ColumnValue:
         bound = to_database(column, value)
         if isinstance(bound, Decimal):
-            bound = _canonical_number(column, bound)
+            bound = canonical_number(column, bound)
         return to_wire(column, bound)
 
     async def _select(self, connection: Connection, group: RowGroup[PostgresTable]) -> Sequence[Sequence[Any]]:
@@ -213,52 +207,6 @@ def _number(column: UserColumn, value: Decimal) -> Decimal:
     return value
 
 
-def _canonical_number(column: UserColumn, value: Decimal) -> Decimal:
-    """Give a number the digits of its column, or only those that it needs."""
-    if column.scale is not None:
-        return value.quantize(Decimal(1).scaleb(-column.scale), context=EXACT)
-    return value.normalize(EXACT) if value else Decimal(0)
-
-
-def to_wire(column: UserColumn, value: Any) -> ColumnValue:
-    """Give the wire value of what is read; what Python or JSON cannot express, as PostgreSQL writes it."""
-    match value:
-        case None | bool() | int():
-            return value
-        case float():
-            return _float_to_wire(column, value)
-        case str():
-            return _text_to_wire(column, value)
-        case bytes():
-            return bytes_to_wire(value)
-        case Decimal():
-            return f"{value:f}" if value.is_finite() else str(value)
-        case timedelta():
-            return interval_to_wire(value)
-    return str(value)
-
-
-def _float_to_wire(column: UserColumn, value: float) -> ColumnValue:
-    if not math.isfinite(value):
-        return str(value)
-    return shortest_single(value) if column.is_single else value
-
-
-def _text_to_wire(column: UserColumn, value: str) -> ColumnValue:
-    with suppress(ValueError, OverflowError):
-        match column.family:
-            case ColumnFamily.JSON:
-                return {JSON_TAG: from_json(value)}
-            case ColumnFamily.DATETIME:
-                instant = datetime.fromisoformat(value)
-                return (instant.astimezone(UTC) if column.is_zoned else instant).isoformat()
-            case ColumnFamily.DATE:
-                return date.fromisoformat(value).isoformat()
-            case ColumnFamily.TIME:
-                return time.fromisoformat(value).isoformat()
-    return value.rstrip(" ") if column.is_padded else value
-
-
 # --- reflection ---
 
 
@@ -295,14 +243,16 @@ async def _reflect_found(
         if finds_rows:
             unique_keys.add(frozenset(names))
     exact = {row["name"] for row in rows if row["is_deterministic"] and row["type_name"] in _EXACT_TYPES}
+    is_key_exact = bool(primary_key) and exact.issuperset(primary_key)
     return PostgresTable(
         name=table_name,
         is_view=found["is_view"],
         columns={row["name"]: column_of(row) for row in rows},
         primary_key=primary_key,
-        is_volatile=found["is_linked"] or not primary_key or not exact.issuperset(primary_key),
+        is_volatile=found["is_linked"] or not is_key_exact,
         quoted_name=quoted_name,
-        may_suppress_writes=found["may_suppress_writes"],
+        is_key_exact=is_key_exact,
+        has_triggers=found["has_triggers"],
         unique_keys=frozenset(unique_keys),
     )
 
@@ -387,7 +337,7 @@ _FIND_TABLE: Final = """
     SELECT c.oid,
         c.relkind IN ('v', 'm') AS is_view,
         c.relkind = 'v' OR c.relhasrules OR EXISTS (
-            SELECT 1 FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal) AS may_suppress_writes,
+            SELECT 1 FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal) AS has_triggers,
         c.relkind NOT IN ('r') OR c.relhasrules OR c.relispartition
         -- Named with its schema, though it has another name without.
         OR ($3::text IS NOT NULL AND pg_table_is_visible(c.oid))

@@ -51,8 +51,10 @@ class ServerTable(UserTable[_ColumnT]):
 
     quoted_name: str
     """As it stands in a statement, with its schema where it was named with one."""
-    may_suppress_writes: bool = False
-    """Whether the user's own code may leave out a write without an error."""
+    is_key_exact: bool
+    """Whether two keys that differ name two rows."""
+    has_triggers: bool
+    """Whether code of the user's runs at a write, which may do something else than it is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,10 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
     @abstractmethod
     def _driver_errors(self, operation: Operation, group: RowGroup[_TableT]) -> Any:
         """Give a context in which errors of the driver that concern the rows of a group become errors of the port."""
+
+    def _identity(self, table: _TableT, row: RowKey) -> object:
+        """Give the same for all keys that may name one row, so that writes to it stay in order; all keys may."""
+        return table.name
 
     # --- tables ---
 
@@ -276,10 +282,9 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
                 columns = bind_columns(table, write, self._to_database)
                 key = bind_key(table, write.row, self._to_database)
             key_names, names = (tuple(column.name for column, _ in bound) for bound in (key, columns))
-            # In a volatile table two names may mean one row, whose writes must stay in order.
-            in_order = write.row.table_name if table.is_volatile else write.row
-            turn = turns[in_order]
-            turns[in_order] += 1
+            identity = write.row if table.is_key_exact else self._identity(table, write.row)
+            turn = turns[identity]
+            turns[identity] += 1
             shape = (table.name, key_names, names, write.mode)
             group, _ = groups.setdefault((turn, shape), (RowGroup(table, key_names, names), write.mode))
             bound_key, values = (tuple(value for _, value in bound) for bound in (key, columns))
@@ -312,7 +317,7 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
         late = [ordinal for ordinal in absent if ordinal not in inserted]
         if not late:
             return
-        if await self._update_those_there(connection, group, late) and not group.table.may_suppress_writes:
+        if await self._update_those_there(connection, group, late) and not group.table.has_triggers:
             raise StoreRetry(f"rows of {group.table.name!r} were inserted and deleted by others meanwhile")
 
     async def _update_those_there(
