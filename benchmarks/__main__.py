@@ -23,7 +23,7 @@ OURS = "xdb"
 @click.command()
 @click.option(
     "--database",
-    "kind",
+    "kind_name",
     type=click.Choice([kind.value for kind in DatabaseKind]),
     default=DatabaseKind.SQLITE.value,
     show_default=True,
@@ -50,7 +50,7 @@ OURS = "xdb"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print every run as a line of JSON instead of tables.")
 def main(
-    kind: str,
+    kind_name: str,
     url: str | None,
     workloads: Sequence[str],
     repeat: int,
@@ -60,29 +60,44 @@ def main(
     as_json: bool,
 ) -> None:
     """Measure xdb: a server, a worker and a client, each its own process, with durable commits."""
-    chosen = engines or [OURS, *(peer.name for peer in PEERS if with_peers)]
+    kind = DatabaseKind(kind_name) if url is None else _kind_of(url)
+    peers = _chosen_peers(engines, kind) if engines else [peer for peer in PEERS if with_peers and peer.is_beside(kind)]
+    for peer in peers:
+        peer.install()
     sizes = QUICK_SIZES if quick else FULL_SIZES
     runs = []
-    with _databases(DatabaseKind(kind), url) as databases:
-        peers = [peer for peer in PEERS if peer.name in chosen and peer.is_beside(databases.kind)]
-        for peer in peers:
-            peer.install()
-        engines_in_turn = _Engines(databases, url, OURS in chosen, peers)
-        for _ in range(repeat):
-            for workload in map(Workload, workloads):
-                for run in engines_in_turn.measure(workload, sizes[workload]):
-                    click.echo(f"{run.workload} on {run.engine}: {run.elapsed_s:.1f} s", err=True)
-                    runs.append(run)
-                    if as_json:
-                        click.echo(run.to_json())
+    with _databases(kind, url) as databases:
+        engines_in_turn = _Engines(databases, url, not engines or OURS in engines, peers)
+        for workload in [Workload(name) for _ in range(repeat) for name in workloads]:
+            for run in engines_in_turn.measure(workload, sizes[workload]):
+                click.echo(f"{run.workload} on {run.engine}: {run.elapsed_s:.1f} s", err=True)
+                runs.append(run)
+                if as_json:
+                    click.echo(run.to_json())
     if not as_json:
         _print_tables(_medians(runs), [peer.name for peer in peers])
 
 
+def _kind_of(url: str) -> DatabaseKind:
+    try:
+        return kind_of(url)
+    except ValueError:
+        known = ", ".join(f"{kind}://" for kind in DatabaseKind)
+        raise click.UsageError(f"--url begins with one of {known}, and not as {url!r}") from None
+
+
+def _chosen_peers(names: Sequence[str], kind: DatabaseKind) -> list[Peer]:
+    chosen = [peer for peer in PEERS if peer.name in names]
+    for peer in chosen:
+        if not peer.is_beside(kind):
+            raise click.UsageError(f"{peer.name} does not run on {kind}; add --database {min(peer.databases)}")
+    return chosen
+
+
 def _databases(kind: DatabaseKind, url: str | None) -> AbstractContextManager[Databases]:
-    if url is not None:
-        return postgres_beside(url) if kind_of(url) is DatabaseKind.POSTGRESQL else sqlite_databases()
-    return own_postgres() if kind is DatabaseKind.POSTGRESQL else sqlite_databases()
+    if kind is DatabaseKind.SQLITE:
+        return sqlite_databases()
+    return own_postgres() if url is None else postgres_beside(url)
 
 
 @dataclass(frozen=True, slots=True)
