@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import asyncmy
@@ -181,7 +181,7 @@ class MysqlConnection:
     def is_closed(self) -> bool:
         """Whether the connection can serve no more, as far as is known without asking the server."""
         # The driver is connected, to itself, until it has tried to use a connection that the server has closed.
-        return not self.raw.connected or bool(self.raw._stream_broken)
+        return not self.raw.connected or self.raw._stream_broken  # type: ignore[attr-defined]  # not in its stub
 
     @property
     def is_in_transaction(self) -> bool:
@@ -244,7 +244,7 @@ class MysqlConnection:
             count = await cursor.execute(text)
             rows = list(await cursor.fetchall())
             while await cursor.nextset():
-                count += cursor.rowcount
+                count += cast(int, cursor.rowcount)
                 rows += await cursor.fetchall()
         return rows, count
 

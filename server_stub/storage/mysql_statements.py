@@ -179,51 +179,46 @@ WRITES: Final[Writes[Part]] = Writes(
 _DUE_ORDER: Final = ("due_at_ms", "process_execution_id", "state_id", "number")
 _TIMER_ORDER: Final = ("fire_at_ms", "process_execution_id", "state_id", "number", "command_index")
 
+# For each shard index xdb_sys_async_state_execution_due, which covers the walk, then the two primary keys.
+_DUE_WALK: Final = f"""(
+        SELECT s.row_id, {_columns(_DUE_ORDER, "s")}
+        FROM xdb_sys_async_state_execution s FORCE INDEX (xdb_sys_async_state_execution_due)
+        WHERE s.shard_id = %s AND s.due_at_ms < %s {{after}} ORDER BY {_columns(_DUE_ORDER, "s")} LIMIT %s)"""
+_CALLS: Final = f"""
+    SELECT {_columns(STATE_COLUMNS, "s")}, {_columns(PROCESS_COLUMNS, "p")}
+    FROM ({{found}}) k
+    STRAIGHT_JOIN xdb_sys_async_state_execution s FORCE INDEX (PRIMARY) ON s.row_id = k.row_id
+    STRAIGHT_JOIN xdb_sys_process_execution p FORCE INDEX (PRIMARY)
+    ON p.process_execution_id = s.process_execution_id"""
+
 
 def due_calls(
     shard_ids: Sequence[int], before_ms: int, limit: int, after: tuple[int, str, str, int] | None
 ) -> tuple[str, list[Any]]:
-    """Give the statement of calls that are due, and its values.
-
-    For each shard index xdb_sys_async_state_execution_due, which covers the walk, then the two primary keys.
-    """
-    walk = f"""(SELECT s.row_id, {_columns(_DUE_ORDER, "s")}
-        FROM xdb_sys_async_state_execution s FORCE INDEX (xdb_sys_async_state_execution_due)
-        WHERE s.shard_id = %s AND s.due_at_ms < %s {{after}} ORDER BY {_columns(_DUE_ORDER, "s")} LIMIT %s)"""
-    walks, values = _walks(walk, shard_ids, before_ms, limit, _DUE_ORDER, after)
-    return (
-        f"""
-        SELECT {_columns(STATE_COLUMNS, "s")}, {_columns(PROCESS_COLUMNS, "p")}
-        FROM ({walks}) k
-        STRAIGHT_JOIN xdb_sys_async_state_execution s ON s.row_id = k.row_id
-        STRAIGHT_JOIN xdb_sys_process_execution p ON p.process_execution_id = s.process_execution_id
-        ORDER BY {_columns(_DUE_ORDER, "s")}""",
-        values,
-    )
+    """Give the statement of calls that are due, and its values."""
+    found, values = _walks(_DUE_WALK, shard_ids, before_ms, limit, _DUE_ORDER, after)
+    return f"{_CALLS.format(found=found)} ORDER BY {_columns(_DUE_ORDER, 's')}", values
 
 
 # Index xdb_sys_async_state_execution_unclaimed, then as above.
-UNCLAIMED_CALLS: Final = f"""
-    SELECT {_columns(STATE_COLUMNS, "s")}, {_columns(PROCESS_COLUMNS, "p")}
-    FROM (
+UNCLAIMED_CALLS: Final = _CALLS.format(
+    found="""
         SELECT s.row_id FROM xdb_sys_async_state_execution s FORCE INDEX (xdb_sys_async_state_execution_unclaimed)
-        WHERE s.shard_id IN %s AND s.claim_range = 0 AND s.due_at_ms < %s LIMIT %s) k
-    STRAIGHT_JOIN xdb_sys_async_state_execution s ON s.row_id = k.row_id
-    STRAIGHT_JOIN xdb_sys_process_execution p ON p.process_execution_id = s.process_execution_id"""
+        WHERE s.shard_id IN %s AND s.claim_range = 0 AND s.due_at_ms < %s LIMIT %s"""
+)
+
+# For each shard index xdb_sys_timer_tasks_due, which covers it.
+_TIMER_WALK: Final = f"""(
+        SELECT t.process_execution_id, t.state_id, t.number, t.command_index, t.fire_at_ms, t.shard_id
+        FROM xdb_sys_timer_tasks t FORCE INDEX (xdb_sys_timer_tasks_due)
+        WHERE t.shard_id = %s AND t.fire_at_ms < %s {{after}} ORDER BY {_columns(_TIMER_ORDER, "t")} LIMIT %s)"""
 
 
 def due_timers(
     shard_ids: Sequence[int], before_ms: int, limit: int, after: tuple[int, str, str, int, int] | None
 ) -> tuple[str, list[Any]]:
-    """Give the statement of timers that are due, and its values.
-
-    For each shard index xdb_sys_timer_tasks_due, which covers it.
-    """
-    columns = ("process_execution_id", "state_id", "number", "command_index", "fire_at_ms", "shard_id")
-    walk = f"""(SELECT {_columns(columns, "t")}
-        FROM xdb_sys_timer_tasks t FORCE INDEX (xdb_sys_timer_tasks_due)
-        WHERE t.shard_id = %s AND t.fire_at_ms < %s {{after}} ORDER BY {_columns(_TIMER_ORDER, "t")} LIMIT %s)"""
-    return _walks(walk, shard_ids, before_ms, limit, _TIMER_ORDER, after)
+    """Give the statement of timers that are due, and its values."""
+    return _walks(_TIMER_WALK, shard_ids, before_ms, limit, _TIMER_ORDER, after)
 
 
 def _walks(
@@ -277,7 +272,7 @@ FIND_STATES: Final = f"""
         UNION
         (SELECT o.row_id FROM xdb_sys_async_state_execution o FORCE INDEX (xdb_sys_async_state_execution_open)
          WHERE o.process_execution_id = %s AND o.status = 'RUNNING')) k
-    STRAIGHT_JOIN xdb_sys_async_state_execution s ON s.row_id = k.row_id
+    STRAIGHT_JOIN xdb_sys_async_state_execution s FORCE INDEX (PRIMARY) ON s.row_id = k.row_id
     ORDER BY s.row_id"""
 
 # Unique index xdb_sys_async_state_execution_identity, for the two.
@@ -294,24 +289,24 @@ COUNT_MESSAGES: Final = """
     WHERE q.process_execution_id = %s AND q.claimed = 0 GROUP BY q.queue_name"""
 
 _LIST_ORDER: Final = "started_at_ms DESC, process_execution_id DESC"
-_LIST_WALK: Final = """(
-    SELECT p.process_execution_id, p.started_at_ms FROM xdb_sys_process_execution p FORCE INDEX ({index})
-    WHERE {condition} ORDER BY p.started_at_ms DESC, p.process_execution_id DESC LIMIT %s)"""
-_LIST_BY_STATUS: Final = _LIST_WALK.format(
-    index="xdb_sys_process_execution_by_status", condition="{where} AND p.status = %s"
-)
-# The index has only the beginning of the id, which is no order: first the instant of the last row is found, and then
-# the rows from there on are sorted, which are few more.
-_LIST_BY_TYPE: Final = _LIST_WALK.format(
-    index="xdb_sys_process_execution_by_type",
-    condition="""{where} AND p.status = %s AND p.started_at_ms >= (
-        SELECT min(b.started_at_ms) FROM (
-            SELECT p.started_at_ms FROM xdb_sys_process_execution p FORCE INDEX (xdb_sys_process_execution_by_type)
-            WHERE {where} AND p.status = %s ORDER BY p.started_at_ms DESC LIMIT %s) b)""",
-)
+_LIST_BY_STATUS: Final = """(
+    SELECT p.process_execution_id, p.started_at_ms
+    FROM xdb_sys_process_execution p FORCE INDEX (xdb_sys_process_execution_by_status)
+    WHERE {where} AND p.status = %s ORDER BY p.started_at_ms DESC, p.process_execution_id DESC LIMIT %s)"""
+# The index ends in the beginning of an id, which gives no order of ids: it is walked through for instants, and what is
+# found at these, hardly more, is sorted.
+_LIST_BY_TYPE: Final = """(
+    SELECT p.process_execution_id, p.started_at_ms
+    FROM (
+        SELECT DISTINCT p.started_at_ms
+        FROM xdb_sys_process_execution p FORCE INDEX (xdb_sys_process_execution_by_type)
+        WHERE {where} AND p.status = %s ORDER BY p.started_at_ms DESC LIMIT %s) i
+    STRAIGHT_JOIN xdb_sys_process_execution p FORCE INDEX (xdb_sys_process_execution_by_type)
+    ON p.started_at_ms = i.started_at_ms
+    WHERE {where} AND p.status = %s ORDER BY p.started_at_ms DESC, p.process_execution_id DESC LIMIT %s)"""
 _LIST: Final = f"""
     SELECT {_columns(PROCESS_COLUMNS, "p")} FROM ({{walks}} ORDER BY {_LIST_ORDER} LIMIT %s) k
-    STRAIGHT_JOIN xdb_sys_process_execution p ON p.process_execution_id = k.process_execution_id
+    STRAIGHT_JOIN xdb_sys_process_execution p FORCE INDEX (PRIMARY) ON p.process_execution_id = k.process_execution_id
     ORDER BY k.started_at_ms DESC, k.process_execution_id DESC"""
 _LIST_OF_PROCESS_ID: Final = f"""
     {_PROCESS} FORCE INDEX (xdb_sys_process_execution_current)
@@ -347,7 +342,7 @@ def list_statement(request: ListRequest, after: tuple[int, str] | None) -> tuple
         return _LIST_OF_PROCESS_ID.format(where=where), [*values, tuple(statuses), limit]
     walk, repeated = (_LIST_BY_STATUS, 1) if request.process_type is None else (_LIST_BY_TYPE, 2)
     walks = " UNION ALL ".join([walk.format(where=where)] * len(statuses))
-    bound = [value for status in statuses for value in [*values, status] * repeated + [limit] * repeated]
+    bound = [value for status in statuses for value in [*values, status, limit] * repeated]
     return _LIST.format(walks=walks), [*bound, limit]
 
 

@@ -1,0 +1,202 @@
+"""The store on MySQL 8 and MariaDB, 10.6 or newer, over asyncmy: it is the leanest of the drivers, and asynchronous."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final
+
+from asyncmy.errors import MySQLError
+
+from server_stub.core.ports import (
+    CommitOutcomeUnknown,
+    ConcurrentStart,
+    StoreBusy,
+    StoreCounters,
+    StoreUnavailable,
+)
+from server_stub.storage import mysql_schema
+from server_stub.storage.mysql_connection import MysqlAddress, MysqlConnection
+from server_stub.storage.mysql_session import MysqlSession
+from server_stub.storage.mysql_user_tables import MysqlUserTables
+from server_stub.storage.pool import Pool
+from server_stub.storage.server_store import LostToOthers, ServerStore, ServerStoreOptions
+
+_CURRENT_INDEX: Final = "xdb_sys_process_execution_current'"
+"""The end of the message of an error over a row that the index refuses."""
+_BEGIN: Final = "START TRANSACTION READ WRITE"
+
+_LOST: Final = frozenset({1020, 1213})
+"""A row that has changed since it was read, and a deadlock."""
+_BUSY: Final = frozenset({1205, 1317, 1969, 3024})
+"""A lock that was not to be had, and statements that were stopped: by an operator, or for the time they took."""
+_DUPLICATE: Final = 1062
+_UNAVAILABLE: Final = frozenset(
+    {
+        *(1040, 1203, 1226),  # too many connections
+        *(1044, 1045, 1049, 1129, 1130, 1698, 3118),  # who may connect to what
+        *(1021, 1037, 1038, 1041, 1114, 1135),  # resources
+        *(1053, 1047, 1927, 3169),  # the server stops, or stopped this connection
+        *(1152, 1158, 1159, 1160, 1161, 1184),  # the network, as the server sees it
+        *(1290, 1792, 1836, 3100, 3101),  # a server that is only to be read from, or cannot commit
+    }
+)
+_CLIENT_ERRORS: Final = range(2000, 3000)
+
+
+class MysqlStore(ServerStore):
+    """A `Store` and `Coordinator` on a MySQL or MariaDB database."""
+
+    def __init__(self, url: str, options: ServerStoreOptions) -> None:
+        """Prepare a store; `open` gives one that is connected. Raises as `MysqlAddress.of`."""
+        super().__init__(options)
+        self.url = url
+        self._address = MysqlAddress.of(url)
+        self._tables = MysqlUserTables()
+        self._statements = 0
+        self._pool: Pool[MysqlConnection] = Pool(
+            self.connect,
+            is_usable=lambda connection: not connection.is_closed and not connection.is_in_transaction,
+            discard=lambda connection: connection.terminate(),
+            close=lambda connection: connection.close(),
+            max_size=options.max_connections,
+            timeout=options.connect_timeout,
+        )
+
+    @classmethod
+    async def open(cls, url: str, options: ServerStoreOptions | None = None) -> "MysqlStore":
+        """Connect to a database, and create its system tables when it has none.
+
+        Args:
+            url: See `MysqlAddress.of`.
+            options: See `ServerStoreOptions`.
+
+        Raises:
+            SchemaError: The system tables do not fit this server.
+            StoreUnavailable: The database cannot be reached.
+            ValueError: The URL is wrong.
+        """
+        store = cls(url, options or ServerStoreOptions())
+        try:
+            async with store._pool.connection() as connection:
+                with _translated(connection):
+                    await mysql_schema.prepare(
+                        connection.raw, install=store._options.install_schema, num_shards=store._options.num_shards
+                    )
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    @property
+    def counters(self) -> StoreCounters:
+        """What it has done so far."""
+        return StoreCounters(self._statements)
+
+    async def close(self) -> None:
+        """Release the database. Calling it twice is harmless."""
+        await self._pool.close()
+
+    async def connect(self) -> MysqlConnection:
+        """Open a connection as the store uses it.
+
+        Raises:
+            StoreUnavailable: The database cannot be reached.
+        """
+        options = self._options
+        with _translated():
+            return await MysqlConnection.open(
+                self._address,
+                connect_timeout=options.connect_timeout,
+                lock_timeout=options.lock_timeout,
+                statement_timeout=options.statement_timeout,
+            )
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[MysqlSession]:
+        async with self._counted_connection() as connection:
+            with _translated(connection):
+                yield MysqlSession(connection, self._tables)
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[MysqlSession]:
+        async with self._counted_connection() as connection:
+            with _translated(connection):
+                await connection.execute(_BEGIN)
+                try:
+                    yield MysqlSession(connection, self._tables)
+                except BaseException:
+                    await _roll_back(connection)
+                    raise
+                await _commit(connection)
+
+    @asynccontextmanager
+    async def _counted_connection(self) -> AsyncIterator[MysqlConnection]:
+        async with self._pool.connection() as connection:
+            before = connection.statements
+            try:
+                yield connection
+            finally:
+                self._statements += connection.statements - before
+
+
+async def _roll_back(connection: MysqlConnection) -> None:
+    """Undo the transaction; a connection on which that is impossible is given up, which undoes it too.
+
+    It is needed after every error: a lock that was not to be had undoes no more than its statement.
+    """
+    if connection.is_closed:
+        return
+    try:
+        await connection.execute("ROLLBACK")
+    except Exception:
+        connection.terminate()  # the error that led here is what the caller hears
+    except asyncio.CancelledError:
+        connection.terminate()
+        raise
+
+
+async def _commit(connection: MysqlConnection) -> None:
+    try:
+        await connection.execute("COMMIT")
+    except (MySQLError, OSError, TimeoutError) as error:
+        connection.terminate()
+        if _is_unavailable(error):
+            raise CommitOutcomeUnknown(f"the connection broke during a commit: {_reason(error)}") from error
+        raise
+    except asyncio.CancelledError:
+        connection.terminate()
+        raise
+
+
+@contextmanager
+def _translated(connection: MysqlConnection | None = None) -> Iterator[None]:
+    """Turn errors of the driver into those of the port; a connection that cannot serve any more is given up."""
+    try:
+        yield
+    except (MySQLError, OSError, TimeoutError) as error:
+        if _is_unavailable(error):
+            if connection is not None:
+                connection.terminate()
+            raise StoreUnavailable(f"MySQL is not available: {_reason(error)}") from error
+        code = error.args[0]
+        if code in _LOST:
+            raise LostToOthers(_reason(error)) from error
+        if code in _BUSY:
+            raise StoreBusy(f"MySQL is busy: {_reason(error)}") from error
+        if code == _DUPLICATE and _reason(error).endswith(_CURRENT_INDEX):
+            raise ConcurrentStart("another transaction has started an execution of the process id") from error
+        raise
+
+
+def _is_unavailable(error: Exception) -> bool:
+    """Say whether the database, or this connection to it, cannot serve at all now, whatever the statement."""
+    if not isinstance(error, MySQLError):
+        return True
+    code = error.args[0] if error.args else None
+    if isinstance(code, int) and code:
+        return code in _UNAVAILABLE or code in _CLIENT_ERRORS
+    return True  # the driver itself: it is not connected, or has lost the thread
+
+
+def _reason(error: Exception) -> str:
+    return str(error.args[-1]) if error.args else type(error).__name__
