@@ -232,6 +232,31 @@ async def test_a_user_who_may_not_create_tables_is_told_so_by_mariadb(mariadb: M
     await mariadb.run([f"DROP USER {user}"])
 
 
+async def test_a_user_who_may_only_use_the_tables_can_check_them_on_postgresql(postgres: PostgresDatabase) -> None:
+    await postgres.prepare()
+    role = urlsplit(postgres.url).path[1:] + "_role"
+    may_use = f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"
+    await postgres.run([f"CREATE ROLE {role} LOGIN", may_use])
+    restricted = PostgresDatabase(postgres.url.replace("//postgres", f"//{role}"))
+
+    await restricted.prepare(install=False)
+
+    await postgres.run([f"DROP OWNED BY {role}", f"DROP ROLE {role}"])
+
+
+async def test_a_user_who_may_only_use_the_tables_can_check_them_on_mariadb(mariadb: MariadbDatabase) -> None:
+    await mariadb.prepare()
+    database = urlsplit(mariadb.url).path[1:]
+    user = f"u_{database[-16:]}"
+    may_use = f"GRANT SELECT, INSERT, UPDATE, DELETE ON `{database}`.* TO {user}"
+    await mariadb.run([f"CREATE USER {user}", may_use])
+    restricted = MariadbDatabase(mariadb.url.replace("//root", f"//{user}"))
+
+    await restricted.prepare(install=False)
+
+    await mariadb.run([f"DROP USER {user}"])
+
+
 async def test_tables_go_to_the_first_schema_of_the_search_path_and_are_found_there(
     postgres: PostgresDatabase,
 ) -> None:
