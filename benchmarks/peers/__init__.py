@@ -1,5 +1,5 @@
-"""Other engines, each in an environment of its own: one module a peer, run with that environment's interpreter.
+"""Other engines, each in an environment of its own: `<name>_workloads.py` runs there, and so do modules like it.
 
-A peer's module implements `benchmarks.workloads.Engine`, takes a workload and a number of executions as arguments, and
-prints one `Measurement` as the last line of its output. It shares the workloads with us, and nothing else.
+Such a module gives `benchmarks.peers.command.main` an implementation of `benchmarks.workloads.Engine`. It shares the
+workloads with us, and nothing else: of the benchmarks it imports only what needs the standard library and psutil.
 """

@@ -148,15 +148,13 @@ async def test_cpu_of_the_database_counts_while_the_workload_is_measured() -> No
     assert measured.database_cpu_s == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("module", ["measurement", "recovery", "workloads"])
-def test_what_peers_share_needs_the_standard_library_alone(module: str) -> None:
+@pytest.mark.parametrize("module", ["commands", "measurement", "peers/command", "recovery", "workloads"])
+def test_what_peers_share_needs_the_standard_library_and_psutil_alone(module: str) -> None:
     tree = ast.parse((Path(benchmarks.__path__[0]) / f"{module}.py").read_text())
 
-    roots = {
-        node.module.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module
-    }
-    roots |= {
-        name.name.partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
-    }
+    imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+    imported |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
 
-    assert roots <= sys.stdlib_module_names | {"benchmarks"}
+    shared = {f"benchmarks.{name}" for name in ("commands", "measurement", "recovery", "workloads")}
+    outside = {name for name in imported if name.partition(".")[0] not in sys.stdlib_module_names | {"psutil"}}
+    assert outside <= shared
