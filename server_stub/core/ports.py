@@ -134,9 +134,13 @@ class MappingRefused(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class StoreCounters:
-    """What a store has done since it was opened; for benchmarks and metrics. A statement over many rows is one."""
+    """What a store has done since it was opened; for benchmarks and metrics. A statement over many rows is one.
+
+    `retries` counts transactions that lost to others and were begun again at once.
+    """
 
     statements: int
+    retries: int = 0
 
 
 class Store(Protocol):

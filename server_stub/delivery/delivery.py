@@ -21,6 +21,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from server_stub.core.changes import Changes
+from server_stub.core.measures import SECONDS, Histogram
 from server_stub.core.model import Call, CallKey, StateKey, Timer, TimerKey
 from server_stub.core.ports import Clock, Ownership, Store
 from server_stub.delivery.plan import Plan
@@ -108,6 +109,8 @@ class Delivery:
         self._look_ahead_ms = self._options.look_ahead // timedelta(milliseconds=1)
         self._rescan_interval_s = self._options.rescan_interval.total_seconds()
         self._plan = Plan(self._options.max_planned_calls)
+        self.timer_lag_s = Histogram(SECONDS)
+        """How late timers were when they were handed over."""
         self._fired_at_s: dict[TimerKey, float] = {}
         """Timers that were fired and whose rows are not known to be gone."""
         self._is_closed = False
@@ -127,6 +130,15 @@ class Delivery:
         self._task: asyncio.Task[None] | None = None
         self.is_healthy = True
         """Whether the latest scan succeeded."""
+
+    @property
+    def planned_calls(self) -> int:
+        """How many calls wait in memory until they are due."""
+        return self._plan.call_count
+
+    def count_planned_timers(self) -> int:
+        """Count the timers that wait in memory until they are due, execution by execution."""
+        return self._plan.count_timers()
 
     def start(self) -> None:
         """Begin to scan, at once and then at intervals. Call it in the running event loop."""
@@ -242,7 +254,7 @@ class Delivery:
         now_ms = self._clock()
         end_ms = now_ms + self._look_ahead_ms
         due_calls: list[Call] = []
-        due_timers: list[TimerKey] = []
+        due_timers: list[Timer] = []
         for call in calls:
             if call.due_at_ms <= now_ms:
                 due_calls.append(call)
@@ -250,24 +262,25 @@ class Delivery:
                 self._plan_call(call)
         for timer in timers:
             if timer.fire_at_ms <= now_ms:
-                due_timers.append(timer.key)
+                due_timers.append(timer)
             elif timer.fire_at_ms < end_ms:
                 self._plan.add_timer(timer)
         self._set_alarm(now_ms)
-        return self._pass_on(due_calls, due_timers)
+        return self._pass_on(due_calls, due_timers, now_ms)
 
     def _plan_call(self, call: Call) -> None:
         """Plan a call, or else the scan that will find it when it is due."""
         if not self._plan.add_call(call) and (self._behind_at_ms is None or call.due_at_ms < self._behind_at_ms):
             self._behind_at_ms = call.due_at_ms
 
-    def _pass_on(self, calls: Sequence[Call], timers: Sequence[TimerKey]) -> Sequence[Call]:
+    def _pass_on(self, calls: Sequence[Call], timers: Sequence[Timer], now_ms: int) -> Sequence[Call]:
         now_s = asyncio.get_running_loop().time()
-        for key in timers:
-            self._fired_at_s[key] = now_s
+        for timer in timers:
+            self._fired_at_s[timer.key] = now_s
+            self.timer_lag_s.observe((now_ms - timer.fire_at_ms) / 1_000)
         declined = self._sink.dispatch(calls) if calls else ()
         if timers:
-            self._fire(timers)
+            self._fire([timer.key for timer in timers])
         return declined
 
     def _set_alarm(self, now_ms: int) -> None:
@@ -290,7 +303,7 @@ class Delivery:
             self._behind_at_ms = None
             self._left_behind.set()
         self._set_alarm(now_ms)
-        if self._pass_on(due.calls, due.timers):
+        if self._pass_on(due.calls, due.timers, now_ms):
             self._left_behind.set()
 
     async def _scan(self) -> None:

@@ -12,7 +12,7 @@ class Due:
     """What has become due, earliest first."""
 
     calls: Sequence[Call]
-    timers: Sequence[TimerKey]
+    timers: Sequence[Timer]
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +43,15 @@ class Plan:
     def next_due_at_ms(self) -> int | None:
         """When to look next; there may turn out to be nothing due then."""
         return self._heap[0][0] if self._heap else None
+
+    @property
+    def call_count(self) -> int:
+        """How many calls are planned."""
+        return self._call_count
+
+    def count_timers(self) -> int:
+        """Count the timers that are planned, execution by execution."""
+        return sum(map(len, self._planned.values())) - self._call_count
 
     def add_call(self, call: Call) -> bool:
         """Plan a call, in place of another call of the same state; say whether there was room."""
@@ -86,7 +95,7 @@ class Plan:
     def take_due(self, now_ms: int) -> Due:
         """Take out what is due at `now_ms`."""
         calls: list[Call] = []
-        timers: list[TimerKey] = []
+        timers: list[Timer] = []
         while self._heap and self._heap[0][0] <= now_ms:
             planned = heapq.heappop(self._heap)[2]
             if self._planned.get(planned.process_execution_id, {}).get(planned.key) is not planned:
@@ -95,7 +104,7 @@ class Plan:
             if isinstance(planned.item, Call):
                 calls.append(planned.item)
             else:
-                timers.append(planned.item.key)
+                timers.append(planned.item)
         return Due(calls, timers)
 
     def begin_round(self) -> None:

@@ -23,6 +23,7 @@ from server_stub.core.refusals import InvalidAnswer
 from server_stub.dispatch.jobs import Job, RpcInvocation, RpcJob, StateJob
 from server_stub.dispatch.lane import Lane, Surroundings, read_failure
 from server_stub.dispatch.lock_queue import LockQueue
+from server_stub.dispatch.measures import DispatchMeasures
 from server_stub.dispatch.options import DispatchCounters, DispatchOptions
 from server_stub.dispatch.replies import Abandoned, Reply, timed_out
 from server_stub.dispatch.tasks import TaskSet
@@ -100,12 +101,13 @@ class Dispatcher:
         self, transport: WorkerTransport, store: Store, sink: StateSink, options: DispatchOptions, clock: Clock
     ) -> None:
         self.counters = DispatchCounters()
+        self.measures = DispatchMeasures()
         self._sink = sink
         self._store = store
         self._options = options
         self._tasks = TaskSet()
         self._around = Surroundings(
-            transport, store, options, clock, self.counters, self._tasks, on_sending=self._note_room
+            transport, store, options, clock, self.counters, self.measures, self._tasks, on_sending=self._note_room
         )
         self._locks = LockQueue()
         self._lanes: dict[str, Lane] = {}
@@ -126,6 +128,26 @@ class Dispatcher:
         """Whether no state call is between `dispatch` and its verdict."""
         return not self._jobs
 
+    @property
+    def waiting_calls(self) -> int:
+        """How many state calls are here and at no worker."""
+        return self._job_count - (self.counters.in_flight - self.counters.rpcs_in_flight)
+
+    @property
+    def held_back_workers(self) -> int:
+        """How many workers are spared for a while, since they were busy."""
+        return sum(lane.is_held_back for lane in self._lanes.values())
+
+    def oldest_due_at_ms(self) -> dict[int, int]:
+        """Give, by shard, when the oldest of the calls became due that no worker has; it looks at all calls here."""
+        oldest: dict[int, int] = {}
+        for jobs in self._jobs.values():
+            for job in jobs.values():
+                call = job.call
+                if not job.is_begun:
+                    oldest[call.shard_id] = min(call.due_at_ms, oldest.get(call.shard_id, call.due_at_ms))
+        return oldest
+
     def dispatch(self, calls: Iterable[Call]) -> list[Call]:
         """Make calls that are due now, except those that are being made already.
 
@@ -139,7 +161,7 @@ class Dispatcher:
             return declined
         for call in calls:
             known = self._jobs.get(call.key.state.process_execution_id, {}).get(call.key)
-            if known is None and self._waiting_calls >= self._options.max_waiting_calls:
+            if known is None and self.waiting_calls >= self._options.max_waiting_calls:
                 declined.append(call)
             elif known is None:
                 self._take_on(call)
@@ -259,13 +281,8 @@ class Dispatcher:
         return lane
 
     @property
-    def _waiting_calls(self) -> int:
-        """How many state calls are here and at no worker."""
-        return self._job_count - (self.counters.in_flight - self.counters.rpcs_in_flight)
-
-    @property
     def _has_room(self) -> bool:
-        return self._waiting_calls <= self._options.max_waiting_calls // 2
+        return self.waiting_calls <= self._options.max_waiting_calls // 2
 
     def _note_room(self) -> None:
         if self._has_room:
@@ -347,10 +364,12 @@ class Dispatcher:
         if verdict.cancelled() or verdict.exception() is not None:
             # Nothing was applied, so the call is still due in the database and is found there again.
             self._forget(job)
-        elif verdict.result() is not Verdict.READ_SET_CHANGED:
-            self._forget(job)
-        else:
+            return
+        self.measures.verdicts[verdict.result()] += 1
+        if verdict.result() is Verdict.READ_SET_CHANGED:
             self._repeat(job)
+        else:
+            self._forget(job)
 
     def _repeat(self, job: StateJob) -> None:
         """Call again with fresh values: no attempt is used (semantics 5.4)."""

@@ -74,6 +74,7 @@ class Job(ABC):
         "read_set",
         "reply_to",
         "revisions",
+        "sent_at_s",
         "ticket",
         "timeout_s",
     )
@@ -101,6 +102,8 @@ class Job(ABC):
         self.is_sent = False
         """Whether the worker has it, as far as is known."""
         self.body = b""
+        self.sent_at_s = 0.0
+        """When it was written, on the clock `time.perf_counter`."""
         self.timeout_s = 0.0
         self.deadline_s = 0.0
 
@@ -118,6 +121,11 @@ class Job(ABC):
     @abstractmethod
     def process_type(self) -> str:
         """Its process type."""
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt it is, from 1."""
+        return 1
 
     @property
     @abstractmethod
@@ -198,6 +206,10 @@ class StateJob(Job):
     @property
     def tables(self) -> Sequence[TableMapping]:
         return self.call.tables
+
+    @property
+    def attempt(self) -> int:
+        return self.call.key.attempt
 
     @property
     def is_begun(self) -> bool:

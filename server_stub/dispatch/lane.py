@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from server_stub.core.outcomes import CallFailure, FailureKind
 from server_stub.core.ports import CallReads, Clock, RowReadFailed, Store, StoreUnavailable
 from server_stub.dispatch.exchange import BATCH_HEADERS, CALL_HEADERS, BatchRefused, Exchange
 from server_stub.dispatch.jobs import Job
+from server_stub.dispatch.measures import DispatchMeasures
 from server_stub.dispatch.options import DispatchCounters, DispatchOptions
 from server_stub.dispatch.replies import Abandoned, Busy, Reply, Spoiled, defective
 from server_stub.dispatch.tasks import TaskSet
@@ -35,6 +37,7 @@ class Surroundings:
     options: DispatchOptions
     clock: Clock
     counters: DispatchCounters
+    measures: DispatchMeasures
     tasks: TaskSet
     on_sending: Callable[[], None]
 
@@ -84,6 +87,11 @@ class Lane:
             return
         (self._rpcs if job.is_rpc else self._waiting).append(job)
         self._schedule()
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether the worker is given no more than it has, since it was busy."""
+        return asyncio.get_running_loop().time() < self._busy_until_s
 
     def tell_closed(self, process_execution_ids: Sequence[str]) -> None:
         """Tell the worker that executions have closed; best effort."""
@@ -179,6 +187,7 @@ class Lane:
             return False
         job.deadline_s = asyncio.get_running_loop().time() + job.timeout_s
         job.is_sent = True
+        job.sent_at_s = time.perf_counter()
         return True
 
     async def _post_batch(self, jobs: Sequence[Job]) -> None:
@@ -187,6 +196,7 @@ class Lane:
         counters.batches += 1
         counters.batched_calls += len(jobs)
         counters.largest_batch = max(counters.largest_batch, len(jobs))
+        self._around.measures.request_calls.observe(len(jobs))
         exchange = Exchange(jobs, self._settle, self._around.options)
         try:
             await exchange.post_batch(self._around.transport, self._url, self._around.options.worker_headers)
@@ -205,6 +215,7 @@ class Lane:
     async def _post_single(self, jobs: Sequence[Job]) -> None:
         [job] = jobs
         self._around.counters.calls += 1
+        self._around.measures.request_calls.observe(1)
         headers = dict(self._around.options.worker_headers) | job.headers(self._around.clock())
         exchange = Exchange((job,), self._settle, self._around.options)
         await exchange.post_single(self._around.transport, self._url, headers)
@@ -220,6 +231,7 @@ class Lane:
                     self._settle(job, defective(_GIVEN_UP_SENT if job.is_sent else _GIVEN_UP_UNSENT))
 
     def _settle(self, job: Job, reply: Reply) -> None:
+        self._around.measures.replied(job, reply)
         self._release(job)
         if isinstance(reply, Busy):
             job.busy = reply

@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from server_stub.core.changes import Changes
 from server_stub.core.events import Event, add_wait_needs
+from server_stub.core.measures import SECONDS, SIZES, Histogram
 from server_stub.core.model import call_of
 from server_stub.core.ports import (
     Clock,
@@ -139,6 +141,22 @@ class CommitCounters:
 
 class Committer:
     """Gather events and commit them together, by few transactions.
+class CommitMeasures:
+    """Totals since the start of the server, for metrics.
+
+    Attributes:
+        durations_s: How long each transaction took that was committed, waits for locks included.
+        batch_events: Events in each of them.
+        failures: Transactions that were not, or not certainly, committed, by the class of the error. What they were to
+            do is repeated, at once, later or in parts, or its callers are told.
+    """
+
+    def __init__(self) -> None:
+        self.durations_s = Histogram(SECONDS)
+        self.batch_events = Histogram(SIZES)
+        self.failures: Counter[str] = Counter()
+
+
 
     Events are committed in the order of their arrival, but for those that have to wait for what others write, and those
     that an unavailable database or a failing neighbour has delayed.
@@ -190,6 +208,7 @@ class Committer:
         self.counters = CommitCounters()
 
     def start(self) -> None:
+        self.measures = CommitMeasures()
         """Begin to commit. Call it in the running event loop."""
         self._task = asyncio.create_task(self._run(), name="xdb-committer")
 
@@ -294,7 +313,7 @@ class Committer:
             pending.future.is_begun = True
         work = _Batch(batch, self._clock, self._ownership)
         try:
-            changes = await self._store.transact(work)
+            changes = await self._transact(work)
         except CommitOutcomeUnknown as error:
             await self._doubt(batch, error)
         except StoreBusy as error:
@@ -314,6 +333,17 @@ class Committer:
 
     async def _split(self, batch: list[_Pending], error: Exception) -> None:
         """Find the event that fails by halving the batch, so that it hurts nobody else."""
+    async def _transact(self, work: _Batch) -> Changes:
+        began_s = time.perf_counter()
+        try:
+            changes = await self._store.transact(work)
+        except Exception as error:
+            self.measures.failures[type(error).__name__] += 1
+            raise
+        self.measures.durations_s.observe(time.perf_counter() - began_s)
+        self.measures.batch_events.observe(len(work.results))
+        return changes
+
         if len(batch) > 1:
             middle = len(batch) // 2
             await self._commit(batch[:middle])

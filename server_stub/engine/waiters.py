@@ -94,6 +94,11 @@ class Waiters:
         """Whether anybody waits for anything."""
         return bool(self._by_awaited or self._by_execution)
 
+    @property
+    def count(self) -> int:
+        """How many long polls wait."""
+        return sum(map(len, self._by_process.values())) + sum(map(len, self._by_execution.values()))
+
     def committed(self, changes: Changes) -> None:
         """Tell those whom a commit concerns."""
         if self._by_process:

@@ -90,7 +90,7 @@ class MysqlStore(ServerStore):
     @property
     def counters(self) -> StoreCounters:
         """What it has done so far."""
-        return StoreCounters(self._statements)
+        return StoreCounters(self._statements, self._retries)
 
     async def close(self) -> None:
         """Release the database. Calling it twice is harmless."""

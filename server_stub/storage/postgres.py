@@ -82,7 +82,11 @@ class PostgresStore(ServerStore):
     @property
     def counters(self) -> StoreCounters:
         """What it has done so far."""
-        return StoreCounters(self._statements)
+        return StoreCounters(self._statements, self._retries)
+
+    def hints(self) -> PostgresHints:
+        """Give what carries hints between servers; it opens a connection of its own."""
+        return PostgresHints(self.connect)
 
     async def close(self) -> None:
         """Release the database. Calling it twice is harmless."""

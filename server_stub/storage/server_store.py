@@ -145,6 +145,7 @@ class ServerStore(ABC):
     def __init__(self, options: ServerStoreOptions) -> None:
         self._options = options
         self._unreadable: set[object] = set()
+        self._retries = 0
 
     @property
     @abstractmethod
@@ -182,6 +183,7 @@ class ServerStore(ABC):
             # Not all at the same time: what has met once would meet again.
             await asyncio.sleep(_FIRST_PAUSE_S * 2 ** (attempt - 1) * random.random())  # noqa: S311  # no secret
         raise AssertionError
+                self._retries += 1
 
     # --- reads ---
 
