@@ -20,6 +20,7 @@ from server_stub.core.ports import (
 from server_stub.storage import postgres_schema
 from server_stub.storage.pool import Pool
 from server_stub.storage.postgres_errors import database_error
+from server_stub.storage.postgres_hints import PostgresHints
 from server_stub.storage.postgres_session import PostgresSession
 from server_stub.storage.postgres_user_tables import PostgresUserTables
 from server_stub.storage.server_store import LostToOthers, ServerStore, ServerStoreOptions

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from server_stub.core.changes import Changes
-from server_stub.core.cluster import ClusterView, Member, Shard
+from server_stub.core.cluster import ClusterView, Hints, Member, Shard
 from server_stub.core.model import (
     Call,
     CallKey,
@@ -152,6 +152,10 @@ class ServerStore(ABC):
     def counters(self) -> StoreCounters:
         """What it has done so far."""
 
+    def hints(self) -> Hints | None:
+        """Give what carries hints between the servers of the database, not started yet; None where nothing does."""
+        return None
+
     @abstractmethod
     async def close(self) -> None:
         """Finish what is in progress and release the database. Calling it twice is harmless."""
@@ -179,11 +183,11 @@ class ServerStore(ABC):
             except (LostToOthers, StoreRetry) as error:
                 if attempt == TRIES:
                     raise StoreBusy(f"a transaction was tried {TRIES} times: {error}") from error
+                self._retries += 1
                 logger.debug("transaction tried again", extra={"attempt": attempt, "error": str(error)})
             # Not all at the same time: what has met once would meet again.
             await asyncio.sleep(_FIRST_PAUSE_S * 2 ** (attempt - 1) * random.random())  # noqa: S311  # no secret
         raise AssertionError
-                self._retries += 1
 
     # --- reads ---
 
