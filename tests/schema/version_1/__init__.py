@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from server_stub.storage.schema_change import SchemaDialect
 from tests.schema.databases import SchemaDatabase
 
 _DIRECTORY = Path(__file__).parent
@@ -16,3 +17,9 @@ def statements_of(name: str) -> list[str]:
 async def install_version_1(database: SchemaDatabase) -> None:
     """Make an empty database one of that release, with an execution that is running and one that is closed."""
     await database.run([*statements_of(f"{database.dialect}.sql"), *statements_of("rows.sql")])
+    if database.dialect is SchemaDialect.POSTGRESQL:
+        # The server let the database count; the rows here bring their numbers with them.
+        await database.run(
+            f"SELECT setval(pg_get_serial_sequence('{table}', 'row_id'), max(row_id)) FROM {table}"
+            for table in ("xdb_sys_async_state_execution", "xdb_sys_user_event")
+        )
