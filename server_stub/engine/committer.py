@@ -139,8 +139,6 @@ class CommitCounters:
     largest_batch: int = 0
 
 
-class Committer:
-    """Gather events and commit them together, by few transactions.
 class CommitMeasures:
     """Totals since the start of the server, for metrics.
 
@@ -157,6 +155,8 @@ class CommitMeasures:
         self.failures: Counter[str] = Counter()
 
 
+class Committer:
+    """Gather events and commit them together, by few transactions.
 
     Events are committed in the order of their arrival, but for those that have to wait for what others write, and those
     that an unavailable database or a failing neighbour has delayed.
@@ -206,9 +206,9 @@ class CommitMeasures:
         self._is_closing = False
         self._is_down = False
         self.counters = CommitCounters()
+        self.measures = CommitMeasures()
 
     def start(self) -> None:
-        self.measures = CommitMeasures()
         """Begin to commit. Call it in the running event loop."""
         self._task = asyncio.create_task(self._run(), name="xdb-committer")
 
@@ -331,8 +331,6 @@ class CommitMeasures:
             put_off = _answer(batch, work.results)
             self._queue.extendleft(reversed(put_off))
 
-    async def _split(self, batch: list[_Pending], error: Exception) -> None:
-        """Find the event that fails by halving the batch, so that it hurts nobody else."""
     async def _transact(self, work: _Batch) -> Changes:
         began_s = time.perf_counter()
         try:
@@ -344,6 +342,8 @@ class CommitMeasures:
         self.measures.batch_events.observe(len(work.results))
         return changes
 
+    async def _split(self, batch: list[_Pending], error: Exception) -> None:
+        """Find the event that fails by halving the batch, so that it hurts nobody else."""
         if len(batch) > 1:
             middle = len(batch) // 2
             await self._commit(batch[:middle])
