@@ -187,8 +187,10 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
         if known is None or known.table is not table:
             return True
         del self._reflected[table.name]
+        if known.is_confirmed:  # for this refusal: before the next one the table may change
+            return False
         self._doubted[table.name] = table
-        return not known.is_confirmed
+        return True
 
     @contextmanager
     def _doubting(self, used: Mapping[str, _TableT]) -> Iterator[None]:
