@@ -14,6 +14,8 @@ from server_stub.core.ports import StoreUnavailable
 from server_stub.storage import schema
 from server_stub.storage.schema_change import COLLATIONS, SchemaChange, SchemaDialect, version_statements
 
+# ruff: noqa: S608  # the texts are put together from constants
+
 _PATIENCE_S: Final = 600
 """How long to wait for another server that is at it."""
 _WAIT_S: Final = 1
@@ -25,22 +27,14 @@ _PASSING: Final = frozenset({1040, 1053, 1205, 1213, 1290, 1317, 1836, 1927})
 
 # A lock belongs to the whole server, the tables to a database.
 _LOCK_NAME: Final = "CONCAT('xdb_schema_', MD5(DATABASE()))"
-_FIND_TABLES: Final = """
-    SELECT table_name FROM information_schema.tables
-    WHERE table_schema = DATABASE() AND LEFT(table_name, 8) = 'xdb_sys_'"""
-_FIND_FACTS: Final = "SELECT name, value FROM xdb_sys_cluster"
-_FIND_COLLATIONS: Final = """
+_OF_SYSTEM: Final = "WHERE table_schema = DATABASE() AND LEFT(table_name, 8) = 'xdb_sys_'"
+_FIND_TABLES: Final = f"SELECT table_name FROM information_schema.tables {_OF_SYSTEM}"
+_FIND_COLUMNS: Final = f"SELECT table_name, column_name FROM information_schema.columns {_OF_SYSTEM}"
+_FIND_INDEXES: Final = f"SELECT DISTINCT table_name, index_name FROM information_schema.statistics {_OF_SYSTEM}"
+_FIND_COLLATIONS: Final = f"""
     SELECT table_name, column_name, collation_name FROM information_schema.columns
-    WHERE table_schema = DATABASE() AND LEFT(table_name, 8) = 'xdb_sys_' AND collation_name IS NOT NULL
-    ORDER BY table_name, ordinal_position"""
-_FIND_OBJECTS: Final = f"""
-    {_FIND_TABLES}
-    UNION ALL
-    SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns
-    WHERE table_schema = DATABASE() AND LEFT(table_name, 8) = 'xdb_sys_'
-    UNION ALL
-    SELECT CONCAT(table_name, '.', index_name) FROM information_schema.statistics
-    WHERE table_schema = DATABASE() AND LEFT(table_name, 8) = 'xdb_sys_'"""  # noqa: S608
+    {_OF_SYSTEM} AND collation_name IS NOT NULL ORDER BY table_name, ordinal_position"""
+_FIND_FACTS: Final = "SELECT name, value FROM xdb_sys_cluster"
 
 
 async def prepare(connection: Connection, *, install: bool, num_shards: int) -> None:
@@ -171,7 +165,8 @@ async def _apply(connection: Connection, change: SchemaChange) -> None:
 
 async def _objects(connection: Connection) -> set[str]:
     """Give what there is of the system tables, named as `Definition.creates`."""
-    return {name for (name,) in await _fetch(connection, _FIND_OBJECTS)}
+    queries = (_FIND_TABLES, _FIND_COLUMNS, _FIND_INDEXES)
+    return {".".join(names) for query in queries for names in await _fetch(connection, query)}
 
 
 async def _execute(connection: Connection, statements: list[str]) -> None:

@@ -94,13 +94,16 @@ async def test_an_upgrade_that_was_cut_short_is_finished_by_the_next_one(
     assert await mariadb.describe() == await another_mariadb.describe()
 
 
-async def test_a_table_that_is_missing_leaves_the_version_as_it_was(database: SchemaDatabase) -> None:
+async def test_an_upgrade_that_fails_leaves_the_version_as_it_was(database: SchemaDatabase) -> None:
     await install_version_1(database)
     await database.run(["DROP TABLE xdb_sys_user_event"])
+    before = await database.describe()
 
     with pytest.raises(SchemaError, match="xdb_sys_user_event"):
         await database.upgrade()
 
+    if database.dialect.has_transactional_ddl:
+        assert await database.describe() == before
     with pytest.raises(SchemaOutdated):
         await database.prepare()
 
