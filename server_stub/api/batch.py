@@ -12,7 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError, create_model
 from starlette.types import Message, Receive, Send
 
 from server_stub.api.body import ClientDisconnected, read_chunks
-from server_stub.api.calls import Calls, Response, log_request, response_of
+from server_stub.api.calls import Calls, Response, response_of
 from server_stub.api.limits import ApiLimits
 from server_stub.api.operations import OPERATIONS, Operation
 from server_stub.api.refusals import invalid_fields, too_large, unknown_operation
@@ -90,6 +90,7 @@ class Batch:
                 self._answer(UNKNOWN_CALL_ID, response_of(error))
             except ClientDisconnected:
                 logger.debug("batch cut off")
+            self._calls.measures.batch_calls.observe(self._begun)
             self._reading_ended.set()
             self._wake.set()
 
@@ -122,7 +123,7 @@ class Batch:
                 call_id = call_id_of(line)
         self._open -= 1
         self._answer(call_id, response)
-        log_request(operation, response.status, began_s, request)
+        self._calls.note(operation, response.status, began_s, request)
 
     def _parse(self, line: bytes) -> CallLine:
         limit_bytes = self._limits.max_call_bytes

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from server_stub.api.limits import ApiLimits
+from server_stub.api.measures import RequestMeasures
 from server_stub.api.operations import OPERATIONS, Operation, ServiceOperations
 from server_stub.api.refusals import internal_error, invalid_fields, invalid_request, too_large
 from server_stub.core.json_text import find_json_problem
@@ -33,7 +34,7 @@ def response_of(error: ServiceError) -> Response:
 
 
 class Calls:
-    """Parse, check and carry out calls, and log one line for each.
+    """Parse, check and carry out calls, count them, and log one line for each.
 
     Args:
         operations: What the calls are handed to.
@@ -42,6 +43,7 @@ class Calls:
     """
 
     def __init__(self, operations: ServiceOperations, limits: ApiLimits, ids: Callable[[], str]) -> None:
+        self.measures = RequestMeasures()
         self._limits = limits
         self._ids = ids
         self._methods: dict[str, Callable[[Any], Awaitable[WireModel]]] = {
@@ -57,8 +59,13 @@ class Calls:
             response = await self.carry_out(operation, request, body)
         except ServiceError as error:
             response = response_of(error)
-        log_request(operation.name, response.status, began_s, request)
+        self.note(operation.name, response.status, began_s, request)
         return response
+
+    def note(self, operation: str, status: int, began_s: float, request: WireModel | None = None) -> None:
+        """Count and log a call that has been answered; `began_s` is from `time.perf_counter`."""
+        self.measures.answered(operation, status, began_s)
+        log_request(operation, status, began_s, request)
 
     def _parse(self, operation: Operation, body: bytes) -> WireModel:
         try:

@@ -58,6 +58,25 @@ class ShardUser(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class KeeperCounters:
+    """Shards that changed hands since the start of the server, for metrics.
+
+    Attributes:
+        gained: They became this server's.
+        taken_over: Those of them that another server had and did not give up.
+        given_up: This server released them.
+        lost: Another server has taken them.
+        expired: Their leases could not be renewed in time.
+    """
+
+    gained: int = 0
+    taken_over: int = 0
+    given_up: int = 0
+    lost: int = 0
+    expired: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class _Owned:
     """A shard of this server; `until_s` and `handover_until_s` are instants of the loop's clock."""
@@ -123,6 +142,7 @@ class ShardKeeper:
         self._task: asyncio.Task[None] | None = None
         self._finishers: set[asyncio.Task[None]] = set()
         self._is_down = False
+        self.counters = KeeperCounters()
 
     @property
     def num_shards(self) -> int:
@@ -299,9 +319,11 @@ class ShardKeeper:
         self._set_alarm()
         kept = {id_ for id_ in owned.keys() & before.keys() if owned[id_].range_id == before[id_].range_id}
         if lost := before.keys() - kept:
+            self.counters.lost += len(lost)
             logger.warning("shards were lost", extra={"shard_ids": sorted(lost)})
             self._user.shards_lost(lost)
         if gained := owned.keys() - kept:
+            self.counters.gained += len(gained)
             logger.info("shards were gained", extra={"shard_ids": sorted(gained)})
         ended = {id_ for id_ in kept if before[id_].handover_range and not owned[id_].handover_range}
         if gained or ended:
@@ -343,6 +365,7 @@ class ShardKeeper:
         }
         self._set_alarm()
         if over:
+            self.counters.expired += len(over)
             logger.error(
                 "leases were not renewed in time; nothing is done in these shards", extra={"shard_ids": sorted(over)}
             )
@@ -364,6 +387,7 @@ class ShardKeeper:
         if not todo.acquire:
             return False
         acquired = await self._coordinator.acquire(member_id, todo.acquire, lease_ms=round(self._lease_s * 1_000))
+        self.counters.taken_over += sum(s.owner_id is not None for s in todo.acquire if s.shard_id in acquired)
         return bool(acquired)
 
     async def _release(self, shard_ids: Collection[int]) -> None:
@@ -382,6 +406,7 @@ class ShardKeeper:
             task = asyncio.create_task(self._finish(shard_id), name=f"xdb-handover-{shard_id}")
             self._finishers.add(task)
             task.add_done_callback(self._finishers.discard)
+        self.counters.given_up += len(shard_ids)
         logger.info("shards were given up", extra={"shard_ids": sorted(shard_ids), "busy_shard_ids": sorted(busy)})
         self._tell(Hint(is_cluster_changed=True))
 

@@ -132,6 +132,11 @@ class Delivery:
         """Whether the latest scan succeeded."""
 
     @property
+    def shard_ids(self) -> Collection[int]:
+        """The shards that are looked after at the moment."""
+        return self._ownership.shard_ids
+
+    @property
     def planned_calls(self) -> int:
         """How many calls wait in memory until they are due."""
         return self._plan.call_count
