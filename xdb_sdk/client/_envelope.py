@@ -125,7 +125,7 @@ class Envelope:
             for open_call in batch.unanswered.values():
                 open_call.fail(ClientClosedError())
             if batch.task is not None:
-                batch.task.cancel()
+                _end(batch.task)
                 tasks.append(batch.task)
         await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -197,7 +197,7 @@ class Envelope:
         if batch is None:
             self._waiting = [other for other in self._waiting if other is not open_call]
         elif batch.task is not None and all(other.reply.done() for other in batch.unanswered.values()):
-            batch.task.cancel()
+            _end(batch.task)
 
     async def _carry(self, batch: _Batch) -> None:
         if len(batch.unanswered) == 1:
@@ -255,6 +255,12 @@ class Envelope:
             return
         for open_call in calls:
             open_call.answer(Reply(stream.status, body, stream.content_type, stream.retry_after_s))
+
+
+def _end(task: "asyncio.Task[None]") -> None:
+    """Cancel a request, but only once: a second time would keep it from closing its connection."""
+    if not task.cancelling():
+        task.cancel()
 
 
 def _answer_of(line: bytes) -> AnswerLine:

@@ -5,19 +5,24 @@ hooks, and without them a sync call costs about two fifths less CPU and an async
 certificates that the environment names are used.
 """
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import anyio
 import httpx
 
 from xdb_sdk.client._transport import LineStream, Reply, TransportError
 from xdb_sdk.protocol import BATCH_CONTENT_TYPE, SERVICE_BATCH_PATH, LineSplitter, join_url
+
+T = TypeVar("T")
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """The most that is read of one answer, or of one line of a streamed one."""
@@ -70,27 +75,20 @@ class AsyncHttpxTransport:
 
     def __init__(self, server_url: str) -> None:
         self._server_url = server_url
+        self._pieces = _Pieces()
         self._http = httpx.AsyncHTTPTransport(
             verify=_uses_tls(server_url), limits=_LIMITS, proxy=_environment_proxy(server_url)
         )
 
     async def send(self, path: str, body: bytes, timeout_s: float) -> Reply:
         """POST `body` and read the whole answer; raises TransportError."""
-        received = _Received(timeout_s)
-        with _translated_errors(self._server_url):
-            response = await self._http.handle_async_request(_request(self._server_url, path, body, timeout_s))
-            try:
-                async for chunk in response.aiter_bytes():
-                    received.add(chunk)
-            finally:
-                await response.aclose()
-        return _reply(response, received.body)
+        return await self._pieces.run(self._send(_request(self._server_url, path, body, timeout_s), timeout_s))
 
     @asynccontextmanager
     async def stream(self, path: str, body: bytes, timeout_s: float) -> AsyncIterator[LineStream]:
         """POST a batch and hand over the answer as it is written; raises TransportError."""
         with _translated_errors(self._server_url):
-            response = await self._http.handle_async_request(_request(self._server_url, path, body, timeout_s))
+            response = await self._pieces.run(self._open(_request(self._server_url, path, body, timeout_s)))
         try:
             yield LineStream(
                 status=response.status_code,
@@ -102,8 +100,31 @@ class AsyncHttpxTransport:
             await response.aclose()
 
     async def close(self) -> None:
-        """Close all connections."""
-        await self._http.aclose()
+        """End the requests that are under way, and close all connections."""
+        await self._pieces.run(self._close())
+
+    async def _close(self) -> None:
+        try:
+            await self._pieces.end_others()
+        finally:
+            await self._http.aclose()
+
+    async def _send(self, request: httpx.Request, timeout_s: float) -> Reply:
+        received = _Received(timeout_s)
+        with _translated_errors(self._server_url):
+            response = await self._http.handle_async_request(request)
+            try:
+                async for chunk in response.aiter_bytes():
+                    received.add(chunk)
+            finally:
+                await response.aclose()
+        return _reply(response, received.body)
+
+    async def _open(self, request: httpx.Request) -> httpx.Response:
+        response = await self._http.handle_async_request(request)
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        response.stream = _Answer(response.stream, self._pieces)
+        return response
 
     async def _lines(self, response: httpx.Response) -> AsyncIterator[bytes]:
         splitter = LineSplitter(MAX_ANSWER_BYTES)
@@ -113,6 +134,66 @@ class AsyncHttpxTransport:
                     yield _not_too_large(line)
         for line in splitter.rest():
             yield line
+
+
+class _Pieces:
+    """Runs pieces of requests, each in a task of its own, so that they end tidily when the caller is cancelled.
+
+    A request also closes connections that others are done with. httpcore shields that by anyio, which holds off the
+    cancellation of a scope, but not that of a task: those still to be closed would be forgotten, open (httpcore's
+    issues 830 and 1115). So the caller's task is cancelled as asyncio does it, and the piece by a scope.
+    """
+
+    def __init__(self) -> None:
+        self._scopes: dict[asyncio.Task[Any], anyio.CancelScope] = {}
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for `work`. When cancelled, cancel it, and wait until it has tidied up."""
+        scope = anyio.CancelScope()
+        task = asyncio.create_task(_in_scope(scope, work))
+        self._scopes[task] = scope
+        task.add_done_callback(self._scopes.pop)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            scope.cancel()
+            await asyncio.wait([task])
+            await _close_unwanted(task)
+            raise
+
+    async def end_others(self) -> None:
+        """Cancel all but the piece that asks for it, and wait until they have tidied up."""
+        others = [task for task in self._scopes if task is not asyncio.current_task()]
+        for task in others:
+            self._scopes[task].cancel()
+        if others:
+            await asyncio.wait(others)
+
+
+async def _in_scope(scope: anyio.CancelScope, work: Coroutine[Any, Any, T]) -> T:
+    with scope:
+        return await work
+    raise asyncio.CancelledError
+
+
+async def _close_unwanted(task: "asyncio.Task[Any]") -> None:
+    """Close a response that came although its request was cancelled."""
+    if not task.cancelled() and task.exception() is None and isinstance(task.result(), httpx.Response):
+        await task.result().aclose()
+
+
+class _Answer(httpx.AsyncByteStream):
+    """The body of an answer. Its end gives its connection back, and is a piece."""
+
+    def __init__(self, stream: httpx.AsyncByteStream, pieces: _Pieces) -> None:
+        self._stream = stream
+        self._pieces = pieces
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return aiter(self._stream)
+
+    async def aclose(self) -> None:
+        await self._pieces.run(self._stream.aclose())
 
 
 class _Received:

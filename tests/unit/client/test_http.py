@@ -1,16 +1,21 @@
 """The transports over HTTP: what httpx says is what the client is told."""
 
+import asyncio
+import itertools
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 import respx
+from starlette.types import Receive, Scope, Send
 
+from tests.support.serving import serving
 from xdb_sdk.client import Reply, TransportError
 from xdb_sdk.client import _http as http
 from xdb_sdk.client._http import AsyncHttpxTransport, HttpxTransport
@@ -272,3 +277,87 @@ async def test_a_port_that_nobody_listens_on_refuses_before_anything_is_sent() -
     assert not raised_async.value.was_sent
     transport.close()
     await async_transport.close()
+
+
+IDLE_CONNECTIONS = 5
+MEETING_PATH = "/meeting"
+KEPT_S = http._LIMITS.keepalive_expiry or 0.0
+
+
+class HandClock:
+    """In place of the module `time`, for how long connections are kept."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+class MeetingServer:
+    """Answers at once, except to the requests of `meet`: to those when all are there."""
+
+    def __init__(self) -> None:
+        self._all = asyncio.Barrier(IDLE_CONNECTIONS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        while (await receive()).get("more_body"):
+            pass
+        if scope["path"] == MEETING_PATH:
+            await self._all.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+
+async def meet(transport: AsyncHttpxTransport) -> None:
+    """Leave some idle connections behind."""
+    await asyncio.gather(*(transport.send(MEETING_PATH, b"{}", 5) for _ in range(IDLE_CONNECTIONS)))
+
+
+def sockets_to(server_url: str) -> int:
+    port = int(server_url.rpartition(":")[2])
+    connections = psutil.Process().net_connections("tcp")
+    return sum(bool(connection.raddr) and connection.raddr.port == port for connection in connections)
+
+
+async def post(transport: AsyncHttpxTransport) -> None:
+    await transport.send(PATH, b"{}", 5)
+
+
+async def post_batch(transport: AsyncHttpxTransport) -> None:
+    async with transport.stream(SERVICE_BATCH_PATH, b"{}\n", 5) as stream:
+        assert [line async for line in stream.lines] == [b"{}"]
+
+
+async def post_and_close(transport: AsyncHttpxTransport) -> None:
+    await transport.send(PATH, b"{}", 5)
+    await transport.close()
+
+
+@pytest.mark.parametrize("request_of", [post, post_batch, post_and_close])
+async def test_no_connection_is_left_open_wherever_a_request_is_cancelled(
+    request_of: Callable[[AsyncHttpxTransport], Coroutine[Any, Any, None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = HandClock()
+    monkeypatch.setattr("httpcore._async.http11.time", clock)
+    left: dict[int, int] = {}
+
+    async with serving(MeetingServer()) as server_url:
+        for turn in itertools.count():
+            transport = AsyncHttpxTransport(server_url)
+            await meet(transport)
+            clock.now_s += KEPT_S + 1
+            requesting = asyncio.create_task(request_of(transport))
+            for _ in range(turn):
+                await asyncio.sleep(0)
+            was_done = requesting.done()
+            requesting.cancel()
+            await asyncio.wait([requesting])
+            await transport.close()
+            left[turn] = sockets_to(server_url)
+            if was_done:
+                break
+
+    assert sum(left.values()) == 0, left
