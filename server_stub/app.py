@@ -16,7 +16,7 @@ from server_stub.api.limits import ApiLimits
 from server_stub.config import ServerSettings, load_settings
 from server_stub.core.changes import Changes
 from server_stub.core.model import ProcessKey, TimerKey
-from server_stub.core.ports import Clock, SoleOwnership, Store, StoreUnavailable
+from server_stub.core.ports import Clock, ProcessLookup, SoleOwnership, Store, StoreUnavailable
 from server_stub.core.timer_events import TimerFired
 from server_stub.delivery.delivery import Delivery, DeliveryOptions
 from server_stub.dispatch.dispatcher import Dispatcher
@@ -170,7 +170,7 @@ class Server:
         """
         if not self.committer.is_running:
             raise StoreUnavailable("the server does not commit")
-        await self._store.find_process(_NO_PROCESS, None)
+        await self._store.find_processes([ProcessLookup(_NO_PROCESS, None)])
 
     def counters(self) -> dict[str, dict[str, int]]:
         """Give totals since the start, by part of the server and name."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from server_stub.core.changes import Changes
 from server_stub.core.model import (
@@ -76,6 +76,13 @@ class Work(Protocol):
     def decide(self, loaded: Loaded) -> Changes:
         """Apply the commands and say what to write. Called at most once for each try of the transaction."""
         ...
+
+
+class ProcessLookup(NamedTuple):
+    """Asks for an execution of a process id: the one with an id, or the current one."""
+
+    key: ProcessKey
+    process_execution_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +199,8 @@ class Store(Protocol):
         """Give timers of some shards that fire before the instant, earliest first, from a place in that order on."""
         ...
 
-    async def find_process(self, key: ProcessKey, process_execution_id: str | None) -> ProcessExecution | None:
-        """Give the execution with that id, or the current one; None when there is none under that process id."""
+    async def find_processes(self, lookups: Sequence[ProcessLookup]) -> list[ProcessExecution | None]:
+        """Give an execution for each lookup, None where there is none under that process id."""
         ...
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> list[ProcessExecution]:

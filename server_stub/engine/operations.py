@@ -19,7 +19,15 @@ from server_stub.core.client_events import (
 from server_stub.core.events import Event
 from server_stub.core.model import ProcessExecution, ProcessKey
 from server_stub.core.outcomes import CallFailure, RpcAnswered, Verdict
-from server_stub.core.ports import Clock, CommitOutcomeUnknown, MappingRefused, Store, StoreError, StoreUnavailable
+from server_stub.core.ports import (
+    Clock,
+    CommitOutcomeUnknown,
+    MappingRefused,
+    ProcessLookup,
+    Store,
+    StoreError,
+    StoreUnavailable,
+)
 from server_stub.core.reads import loaded_data, plan_reads
 from server_stub.core.refusals import InvalidAnswer, Refused, process_not_found
 from server_stub.core.shards import shard_of
@@ -36,6 +44,7 @@ from server_stub.engine.errors import (
     rpc_not_committed,
     too_busy,
 )
+from server_stub.engine.process_finder import ProcessFinder
 from server_stub.engine.views import describe_answer, process_summary, state_answer, wait_answer
 from server_stub.engine.waiters import Subscription, Waiters
 from xdb_sdk.protocol import (
@@ -109,6 +118,7 @@ class Operations:
     ) -> None:
         self._committer = committer
         self._store = store
+        self._finder = ProcessFinder(store)
         self._dispatcher = dispatcher
         self._waiters = waiters
         self._clock = clock
@@ -260,7 +270,7 @@ class Operations:
 
     async def _find(self, request: ProcessRequest) -> ProcessExecution:
         key = ProcessKey(request.namespace, request.process_id)
-        process = await self._answered(self._store.find_process(key, request.process_execution_id))
+        process = await self._answered(self._finder.find(ProcessLookup(key, request.process_execution_id)))
         if process is None:
             raise of_refused(process_not_found(request))
         return process

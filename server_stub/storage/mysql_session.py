@@ -111,11 +111,14 @@ class MysqlSession:
 
     # --- what the service API asks ---
 
-    async def find_execution(self, key: ProcessKey, process_execution_id: str | None) -> Row | None:
-        """Give an execution; see `ServerSession.find_execution`."""
-        if process_execution_id is None:
-            return _only(await self.connection.fetch(sql.FIND_CURRENT, key))
-        return _only(await self.connection.fetch(sql.FIND_EXECUTION, [*key, process_execution_id]))
+    async def find_executions(self, execution_ids: Sequence[str], keys: Sequence[ProcessKey]) -> Sequence[Row]:
+        """Give executions; see `ServerSession.find_executions`."""
+        rows: list[Row] = []
+        if execution_ids:
+            rows += await self.connection.fetch(sql.FIND_EXECUTIONS, [tuple(execution_ids)])
+        if keys:
+            rows += await self.connection.fetch(sql.FIND_CURRENT, [tuple((*key, 1) for key in keys)])
+        return rows
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> Sequence[Row]:
         """Give closed executions; see `ServerSession.find_closed`."""

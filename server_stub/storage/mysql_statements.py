@@ -257,10 +257,12 @@ def _place(after: Sequence[Any]) -> list[Any]:
 # --- what the service API asks ---
 
 # Unique index xdb_sys_process_execution_current.
-FIND_CURRENT: Final = f"{_PROCESS} WHERE p.namespace = %s AND p.process_id = %s AND p.is_current = 1"
+FIND_CURRENT: Final = f"""
+    {_PROCESS} FORCE INDEX (xdb_sys_process_execution_current)
+    WHERE (p.namespace, p.process_id, p.is_current) IN %s"""
 
 # Primary key, for the two.
-FIND_EXECUTION: Final = f"{_PROCESS} WHERE p.namespace = %s AND p.process_id = %s AND p.process_execution_id = %s"
+FIND_EXECUTIONS: Final = f"{_PROCESS} FORCE INDEX (PRIMARY) WHERE p.process_execution_id IN %s"
 FIND_CLOSED: Final = f"{_PROCESS} FORCE INDEX (PRIMARY) WHERE p.process_execution_id IN %s AND p.status <> 'RUNNING'"
 
 # The rows of an execution, and its open ones, from index xdb_sys_async_state_execution_open, which covers both.

@@ -128,11 +128,13 @@ class PostgresSession:
 
     # --- what the service API asks ---
 
-    async def find_execution(self, key: ProcessKey, process_execution_id: str | None) -> Row | None:
-        """Give an execution; see `ServerSession.find_execution`."""
-        if process_execution_id is None:
-            return _only(await self.fetch(sql.FIND_CURRENT, *key))
-        return _only(await self.fetch(sql.FIND_EXECUTION, *key, process_execution_id))
+    async def find_executions(self, execution_ids: Sequence[str], keys: Sequence[ProcessKey]) -> Sequence[Row]:
+        """Give executions; see `ServerSession.find_executions`."""
+        if not keys:
+            return await self.fetch(sql.FIND_EXECUTIONS, execution_ids)
+        if not execution_ids:
+            return await self.fetch(sql.FIND_CURRENT, *_arrays(keys))
+        return await self.fetch(sql.FIND_EXECUTIONS_AND_CURRENT, execution_ids, *_arrays(keys))
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> Sequence[Row]:
         """Give closed executions; see `ServerSession.find_closed`."""
@@ -154,7 +156,7 @@ class PostgresSession:
 
     async def count_messages(self, process_execution_id: str) -> dict[str, int]:
         """Count messages; see `ServerSession.count_messages`."""
-        return dict(await self.fetch(sql.COUNT_MESSAGES, process_execution_id))
+        return {name: count for name, count in await self.fetch(sql.COUNT_MESSAGES, process_execution_id)}  # noqa: C416  # typed
 
     async def list_processes(self, request: ListRequest, after: tuple[int, str] | None) -> Sequence[Row]:
         """Give a page and one more; see `ServerSession.list_processes`."""
@@ -182,7 +184,8 @@ class PostgresSession:
     ) -> Mapping[int, int]:
         """See `Coordinator.acquire`."""
         ranges = _arrays(((shard.shard_id, shard.range_id) for shard in seen), 2)
-        return dict(await self.fetch(sql.ACQUIRE, member_id, lease_ms, *ranges, is_forced))
+        rows = await self.fetch(sql.ACQUIRE, member_id, lease_ms, *ranges, is_forced)
+        return {shard_id: range_id for shard_id, range_id in rows}  # noqa: C416  # typed
 
     async def release(self, member_id: str, shard_ids: Collection[int], handover_ms: int) -> None:
         """See `Coordinator.release`."""

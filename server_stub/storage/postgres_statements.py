@@ -220,10 +220,16 @@ DUE_TIMERS_AFTER: Final = _DUE_TIMERS.format(condition=f"AND ({_TIMER_ORDER}) > 
 # --- what the service API asks ---
 
 # Unique index xdb_sys_process_execution_current.
-FIND_CURRENT: Final = f"{_PROCESS} WHERE p.namespace = $1 AND p.process_id = $2 AND p.is_current = 1"
+_CURRENT: Final = f"""
+    SELECT {_columns(PROCESS_COLUMNS, "p")} FROM unnest({{keys}}) AS k(namespace, process_id)
+    JOIN xdb_sys_process_execution p
+    ON p.namespace = k.namespace AND p.process_id = k.process_id AND p.is_current = 1"""
+FIND_CURRENT: Final = _CURRENT.format(keys="$1::text[], $2::text[]")
 
-# Primary key, for the two.
-FIND_EXECUTION: Final = f"{_PROCESS} WHERE p.process_execution_id = $3 AND p.namespace = $1 AND p.process_id = $2"
+# Primary key, for the three; the second has the index above too.
+FIND_EXECUTIONS: Final = f"{_PROCESS} WHERE p.process_execution_id = ANY($1::text[])"
+FIND_EXECUTIONS_AND_CURRENT: Final = f"""
+    {FIND_EXECUTIONS} UNION ALL {_CURRENT.format(keys="$2::text[], $3::text[]")}"""
 FIND_CLOSED: Final = f"{_PROCESS} WHERE p.process_execution_id = ANY($1::text[]) AND p.status <> 'RUNNING'"
 
 # The rows of an execution from the first column of index xdb_sys_async_state_execution_identity; its open ones from

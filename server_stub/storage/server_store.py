@@ -28,9 +28,9 @@ from server_stub.core.model import (
     TimerKey,
     call_of,
 )
-from server_stub.core.ports import CallReads, StoreBusy, StoreCounters, StoreError, StoreRetry, Work
+from server_stub.core.ports import CallReads, ProcessLookup, StoreBusy, StoreCounters, StoreError, StoreRetry, Work
 from server_stub.storage.codec import STATE_COLUMNS, Row, UnreadableRow, process_of, state_of
-from server_stub.storage.session import Session, do_work, read_local_attributes
+from server_stub.storage.session import Session, do_work, found_by, read_local_attributes
 from xdb_sdk.protocol import ListRequest, TableMapping
 
 logger = logging.getLogger(__name__)
@@ -86,8 +86,8 @@ class ServerSession(Session, Protocol):
         """Give the columns of `TimerKey`, the instant and the shard, in the order of being due."""
         ...
 
-    async def find_execution(self, key: ProcessKey, process_execution_id: str | None) -> Row | None:
-        """Give the execution with that id, or the current one."""
+    async def find_executions(self, execution_ids: Sequence[str], keys: Sequence[ProcessKey]) -> Sequence[Row]:
+        """Give executions by id, and current ones by process id."""
         ...
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> Sequence[Row]:
@@ -241,10 +241,12 @@ class ServerStore(ABC):
         rows = await self._read(lambda session: session.find_due_timers(shard_ids, before_ms, limit, place))
         return [Timer(TimerKey(*key), fire_at_ms, shard_id) for *key, fire_at_ms, shard_id in rows]
 
-    async def find_process(self, key: ProcessKey, process_execution_id: str | None) -> ProcessExecution | None:
-        """Give an execution; see `Store.find_process`."""
-        row = await self._read(lambda session: session.find_execution(key, process_execution_id))
-        return None if row is None else process_of(row)
+    async def find_processes(self, lookups: Sequence[ProcessLookup]) -> list[ProcessExecution | None]:
+        """Give executions; see `Store.find_processes`."""
+        execution_ids = list({lookup.process_execution_id for lookup in lookups if lookup.process_execution_id})
+        keys = list({lookup.key for lookup in lookups if not lookup.process_execution_id})
+        rows = await self._read(lambda session: session.find_executions(execution_ids, keys))
+        return found_by(lookups, map(process_of, rows))
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> list[ProcessExecution]:
         """Give those that have closed; see `Store.find_closed`."""

@@ -3,13 +3,20 @@
 A database gives a `Session`: its statements, each over many rows. This module says which follow each other.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from server_stub.core.changes import Changes
-from server_stub.core.model import Execution, LocalAttributeRead, ProcessKey, QueuedMessage, RowRead
-from server_stub.core.ports import Loaded, Needs, Selection, Work
+from server_stub.core.model import (
+    Execution,
+    LocalAttributeRead,
+    ProcessExecution,
+    ProcessKey,
+    QueuedMessage,
+    RowRead,
+)
+from server_stub.core.ports import Loaded, Needs, ProcessLookup, Selection, Work
 from server_stub.storage.codec import Row, message_of, process_of, state_of
 from xdb_sdk.protocol import Json
 
@@ -110,6 +117,17 @@ async def read_local_attributes(session: Session, reads: Sequence[LocalAttribute
         for execution_id, name, value in await session.find_local_attributes(reads):
             found[execution_id][name] = value
     return found
+
+
+def found_by(lookups: Sequence[ProcessLookup], processes: Iterable[ProcessExecution]) -> list[ProcessExecution | None]:
+    """Give for each lookup the one it asks for of the executions that were found."""
+    by_id = {process.process_execution_id: process for process in processes}
+    current = {process.key: process for process in by_id.values() if process.is_current}
+    found = (by_id.get(id_) if id_ is not None else current.get(key) for key, id_ in lookups)
+    return [
+        process if process is not None and process.key == lookup.key else None
+        for lookup, process in zip(lookups, found, strict=True)
+    ]
 
 
 def _without_what_closes(changes: Changes) -> Changes:

@@ -22,7 +22,6 @@ from server_stub.core.model import (
     CallKey,
     LocalAttributeRead,
     ProcessExecution,
-    ProcessKey,
     RowRead,
     StateExecution,
     Timer,
@@ -32,6 +31,7 @@ from server_stub.core.model import (
 from server_stub.core.ports import (
     CallReads,
     MappingRefused,
+    ProcessLookup,
     RowWriteFailed,
     StoreCounters,
     StoreUnavailable,
@@ -47,7 +47,7 @@ from server_stub.storage.codec import (
     process_of,
     state_of,
 )
-from server_stub.storage.session import do_work, read_local_attributes
+from server_stub.storage.session import do_work, found_by, read_local_attributes
 from server_stub.storage.sqlite_connection import (
     MEMORY,
     Connection,
@@ -238,17 +238,19 @@ class SqliteStore:
 
         return await self._read(find)
 
-    async def find_process(self, key: ProcessKey, process_execution_id: str | None) -> ProcessExecution | None:
-        """Give an execution; see `Store.find_process`."""
+    async def find_processes(self, lookups: Sequence[ProcessLookup]) -> list[ProcessExecution | None]:
+        """Give executions; see `Store.find_processes`."""
 
-        def find(connection: Connection) -> ProcessExecution | None:
-            if process_execution_id is None:
-                row = connection.execute(sql.FIND_CURRENT, key).fetchone()
-            else:
-                row = connection.execute(sql.FIND_EXECUTION_OF_PROCESS_ID, (process_execution_id, *key)).fetchone()
-            return None if row is None else process_of(row)
+        def find(connection: Connection) -> list[Row]:
+            execute = connection.execute
+            keys = {lookup.key for lookup in lookups if lookup.process_execution_id is None}
+            ids = sorted({lookup.process_execution_id for lookup in lookups if lookup.process_execution_id is not None})
+            rows = [row for key in keys if (row := execute(sql.FIND_CURRENT, key).fetchone()) is not None]
+            for some in sql.in_lists(ids):
+                rows += execute(sql.FIND_EXECUTIONS[len(some)], some)
+            return rows
 
-        return await self._read(find)
+        return found_by(lookups, map(process_of, await self._read(find)))
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> list[ProcessExecution]:
         """Give those that have closed; see `Store.find_closed`."""

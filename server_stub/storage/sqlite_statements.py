@@ -188,11 +188,6 @@ DUE_TIMERS_AFTER: Final = _DUE_TIMERS.format(
 
 # --- what the service API asks ---
 
-# Primary key of xdb_sys_process_execution.
-FIND_EXECUTION_OF_PROCESS_ID: Final = (
-    f"{_PROCESS} WHERE p.process_execution_id = ? AND p.namespace = ? AND p.process_id = ?"
-)
-
 # The row ids of an execution, without its rows, from index xdb_sys_async_state_execution_identity; its open ones from
 # xdb_sys_async_state_execution_open.
 FIND_STATES: Final = f"""

@@ -2,7 +2,7 @@
 
 from server_stub.core.model import ProcessKey
 from server_stub.core.ports import Store
-from tests.contract.store.works import created, process, write
+from tests.contract.store.works import created, find_process, process, write
 
 
 async def test_writing_many_executions_takes_as_many_statements_as_writing_one(store: Store) -> None:
@@ -18,6 +18,6 @@ async def test_writing_many_executions_takes_as_many_statements_as_writing_one(s
 async def test_reading_counts_as_statements(store: Store) -> None:
     before = store.counters.statements
 
-    await store.find_process(ProcessKey("default", "p"), None)
+    await find_process(store, ProcessKey("default", "p"), None)
 
     assert store.counters.statements > before

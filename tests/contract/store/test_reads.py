@@ -7,7 +7,7 @@ import pytest
 from server_stub.core.changes import Changes
 from server_stub.core.model import LocalAttributeRead, LocalAttributeWrite, ProcessKey
 from server_stub.core.ports import Needs, Store
-from tests.contract.store.works import NAMESPACE, created, load, message, process, state, write
+from tests.contract.store.works import NAMESPACE, created, find_process, load, message, process, state, write
 from xdb_sdk.protocol import ListRequest, ProcessStatus, StateStatus
 
 KEY = ProcessKey(NAMESPACE, "p")
@@ -17,7 +17,7 @@ async def test_a_process_is_found_by_its_id_as_the_current_one(store: Store) -> 
     former = process("e-1", process_id="p", is_current=False)
     await write(store, created(former, process("e-2", process_id="p")))
 
-    found = await store.find_process(KEY, None)
+    found = await find_process(store, KEY, None)
 
     assert found == process("e-2", process_id="p")
 
@@ -26,15 +26,15 @@ async def test_a_former_execution_is_found_by_its_own_id(store: Store) -> None:
     former = process("e-1", process_id="p", is_current=False)
     await write(store, created(former, process("e-2", process_id="p")))
 
-    assert await store.find_process(KEY, "e-1") == former
+    assert await find_process(store, KEY, "e-1") == former
 
 
 async def test_an_execution_of_another_process_id_is_not_found(store: Store) -> None:
     await write(store, created(process("e-1", process_id="other"), process("e-2", process_id="p", namespace="n")))
 
-    assert await store.find_process(KEY, "e-1") is None
-    assert await store.find_process(KEY, "e-2") is None
-    assert await store.find_process(KEY, None) is None
+    assert await find_process(store, KEY, "e-1") is None
+    assert await find_process(store, KEY, "e-2") is None
+    assert await find_process(store, KEY, None) is None
 
 
 async def test_states_are_found_in_order_of_creation_with_the_closed_ones_if_asked(store: Store) -> None:

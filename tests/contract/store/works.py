@@ -16,7 +16,7 @@ from server_stub.core.model import (
     Timer,
     TimerKey,
 )
-from server_stub.core.ports import Loaded, Needs, Selection, Store
+from server_stub.core.ports import Loaded, Needs, ProcessLookup, Selection, Store
 from xdb_sdk.protocol import Json, StateOptionsConfig
 
 NAMESPACE = "default"
@@ -53,6 +53,12 @@ class Deciding:
 async def write(store: Store, changes: Changes) -> None:
     """Commit changes that depend on nothing."""
     await store.transact(Deciding(lambda _: changes))
+
+
+async def find_process(store: Store, key: ProcessKey, process_execution_id: str | None) -> ProcessExecution | None:
+    """Look up one execution."""
+    [found] = await store.find_processes([ProcessLookup(key, process_execution_id)])
+    return found
 
 
 async def load(

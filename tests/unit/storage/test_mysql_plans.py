@@ -92,8 +92,8 @@ QUERIES: list[tuple[str, tuple[str, Sequence[Any]], list[str]]] = [
     ("unclaimed calls", (sql.UNCLAIMED_CALLS, [tuple(SHARDS), LATE_MS, 100]), [UNCLAIMED, STATE, PROCESS]),
     ("due timers", sql.due_timers(SHARDS, LATE_MS, 100, None), [TIMERS_DUE]),
     ("due timers after", sql.due_timers(SHARDS, LATE_MS, 100, (50, "e-50", "S", 1, 0)), [TIMERS_DUE]),
-    ("current execution", (sql.FIND_CURRENT, ["default", "p-1"]), [CURRENT]),
-    ("execution of process id", (sql.FIND_EXECUTION, ["default", "p-1", "e-1"]), [PROCESS]),
+    ("current execution", (sql.FIND_CURRENT, [(("default", "p-1", 1), ("default", "p-2", 1))]), [CURRENT]),
+    ("execution of process id", (sql.FIND_EXECUTIONS, [("e-1", "e-2")]), [PROCESS]),
     ("closed executions", (sql.FIND_CLOSED, [IDS]), [PROCESS]),
     (
         "states",

@@ -29,7 +29,6 @@ PLANS: list[tuple[str, str, list[str]]] = [
         ["USING INDEX xdb_sys_process_execution_current (namespace=? AND process_id=? AND is_current=?)"],
     ),
     ("find executions", sql.FIND_EXECUTIONS[64], [PROCESS]),
-    ("find execution of process id", sql.FIND_EXECUTION_OF_PROCESS_ID, [PROCESS]),
     ("change process", sql.CHANGE_PROCESS, [PROCESS]),
     ("end process", sql.END_PROCESS, [PROCESS]),
     ("find open states", sql.FIND_OPEN_STATES[64], [OPEN, SORT]),

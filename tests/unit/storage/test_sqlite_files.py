@@ -22,6 +22,7 @@ from server_stub.storage.sqlite import MEMORY, DatabaseInUse, SqliteOptions, Sql
 from tests.contract.store.works import (
     NAMESPACE,
     created,
+    find_process,
     load,
     load_one,
     message,
@@ -181,7 +182,7 @@ async def test_reads_go_on_while_the_application_writes(store: SqliteStore, appl
     await write(store, created(process(process_id="p")))
     application.execute("BEGIN IMMEDIATE")
 
-    found = await store.find_process(ProcessKey(NAMESPACE, "p"), None)
+    found = await find_process(store, ProcessKey(NAMESPACE, "p"), None)
     application.execute("COMMIT")
 
     assert found is not None
@@ -205,7 +206,7 @@ async def test_a_slow_list_delays_no_other_read_and_no_commit(store: SqliteStore
     listing = asyncio.ensure_future(store.list_processes(ListRequest(), None))
 
     await write(store, created(process(process_id="p")))
-    found = await store.find_process(ProcessKey(NAMESPACE, "p"), None)
+    found = await find_process(store, ProcessKey(NAMESPACE, "p"), None)
     was_listed = listing.done()
     is_over.set()
 
