@@ -23,8 +23,6 @@ from server_stub.storage.server_store import LostToOthers, ServerStore, ServerSt
 
 _CURRENT_INDEX: Final = "xdb_sys_process_execution_current'"
 """The end of the message of an error over a row that the index refuses."""
-_BEGIN: Final = "START TRANSACTION READ WRITE"
-
 _LOST: Final = frozenset({1020, 1213})
 """A row that has changed since it was read, and a deadlock."""
 _BUSY: Final = frozenset({1205, 1317, 1969, 3024})
@@ -121,7 +119,7 @@ class MysqlStore(ServerStore):
     async def _transaction(self) -> AsyncIterator[MysqlSession]:
         async with self._counted_connection() as connection:
             with _translated(connection):
-                await connection.execute(_BEGIN)
+                connection.begin()
                 try:
                     yield MysqlSession(connection, self._tables)
                 except BaseException:
@@ -147,7 +145,7 @@ async def _roll_back(connection: MysqlConnection) -> None:
     if connection.is_closed:
         return
     try:
-        await connection.execute("ROLLBACK")
+        await connection.roll_back()
     except Exception:
         connection.terminate()  # the error that led here is what the caller hears
     except asyncio.CancelledError:
@@ -157,7 +155,7 @@ async def _roll_back(connection: MysqlConnection) -> None:
 
 async def _commit(connection: MysqlConnection) -> None:
     try:
-        await connection.execute("COMMIT")
+        await connection.commit()
     except (MySQLError, OSError, TimeoutError) as error:
         connection.terminate()
         if _is_unavailable(error):

@@ -41,6 +41,9 @@ _MORE_SETTINGS: Final = {
     SchemaDialect.MYSQL: "max_execution_time = {statement_timeout_ms}, wait_timeout = {idle_s}",
 }
 
+_BEGIN: Final = "START TRANSACTION READ WRITE;"
+"""So said, it is refused by a server that is only to be read from."""
+
 _SSL_PARAMETERS: Final = frozenset({"ssl_mode", "ssl_ca", "ssl_cert", "ssl_key"})
 _SSL_MODES: Final = ("DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
 
@@ -123,6 +126,7 @@ class MysqlConnection:
         self._timeout_s = timeout.total_seconds()
         self._max_bytes = _MAX_TEXT
         self.statements = 0
+        self._opening = ""
         self._cursor = raw.cursor()
 
     @classmethod
@@ -200,6 +204,24 @@ class MysqlConnection:
         except (OSError, TimeoutError, MySQLError):
             self.terminate()
 
+    def begin(self) -> None:
+        """Have the next statement open a transaction, which costs no round trip of its own."""
+        self._opening = _BEGIN
+
+    async def commit(self) -> None:
+        """Keep what the transaction has done."""
+        await self._end("COMMIT")
+
+    async def roll_back(self) -> None:
+        """Undo what the transaction has done."""
+        await self._end("ROLLBACK")
+
+    async def _end(self, statement: str) -> None:
+        if self._opening:
+            self._opening = ""  # nothing was done
+            return
+        await self._run(statement)
+
     def text(self, statement: str, values: Sequence[Any] = ()) -> str:
         """Put values into the marks `%s` of a statement; a tuple becomes a list in parentheses, for `IN` and `VALUES`.
 
@@ -238,6 +260,7 @@ class MysqlConnection:
     async def _run(self, text: str) -> tuple[list[tuple[Any, ...]], int]:
         """Run what is in a text, and give the rows of all its queries and the sum of its counts."""
         self._check_length(text)
+        text, self._opening = self._opening + text, ""
         self.statements += 1
         cursor = self._cursor
         async with asyncio.timeout(self._timeout_s):
