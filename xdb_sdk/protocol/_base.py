@@ -1,6 +1,7 @@
 """What every wire model shares: immutable, camelCase on the wire, unknown fields ignored in both directions."""
 
-from typing import Any, Self, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -17,6 +18,17 @@ ColumnValue: TypeAlias = Any
 null, true/false, a number or a string stand for themselves; `{"$bytes": "<base64>"}` is binary data, and
 `{"$json": <any>}` a document: native JSON in a json column, JSON text in a text or blob column.
 """
+
+
+class _NoEntries(dict[str, Any]):
+    """A mapping without entries. Pydantic shares a default that has a hash, and copies others for each new model."""
+
+    def __hash__(self) -> int:  # type: ignore[override]  # a dict has none
+        return 0
+
+
+NO_ENTRIES: Final[Mapping[str, Any]] = _NoEntries()
+"""The default of fields that are mappings."""
 
 
 class WireModel(BaseModel):

@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from xdb_sdk.protocol._base import ColumnValue, Json, WireModel
+from xdb_sdk.protocol._base import NO_ENTRIES, ColumnValue, Json, WireModel
 from xdb_sdk.protocol.enums import ConflictMode, LockType
 
 MAX_ID_BYTES = 255
@@ -121,7 +121,7 @@ class TableMapping(WireModel):
 
     table_name: Name
     primary_key: Annotated[Mapping[Name, ColumnValue], Field(max_length=MAX_KEY_COLUMNS)]
-    initial_write: Annotated[Mapping[Name, ColumnValue], Field(max_length=MAX_COLUMNS)] = {}
+    initial_write: Annotated[Mapping[Name, ColumnValue], Field(max_length=MAX_COLUMNS)] = NO_ENTRIES
     conflict_mode: ConflictMode = ConflictMode.OVERRIDE_ON_CONFLICT
 
 
@@ -141,6 +141,6 @@ class LoadedData(WireModel):
     """
 
     tables: tuple[LoadedTable, ...] = ()
-    local_attributes: Mapping[str, Json] = {}
+    local_attributes: Mapping[str, Json] = NO_ENTRIES
     asked_local_attributes: tuple[str, ...] = ()
     asked_local_attribute_prefixes: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from xdb_sdk.protocol._base import Json, WireModel
+from xdb_sdk.protocol._base import NO_ENTRIES, Json, WireModel
 from xdb_sdk.protocol.enums import (
     ErrorSubType,
     ExecuteStatus,
@@ -74,7 +74,7 @@ class StartRequest(WireModel):
     start_delay_ms: DurationMs = 0
     ignore_already_started: bool = False
     tables: Annotated[tuple[TableMapping, ...], Field(max_length=1)] = ()
-    local_attributes: Annotated[Mapping[Name, Json], Field(max_length=MAX_ITEMS)] = {}
+    local_attributes: Annotated[Mapping[Name, Json], Field(max_length=MAX_ITEMS)] = NO_ENTRIES
 
 
 class StartAnswer(WireModel):
@@ -323,7 +323,7 @@ class SetAttributesRequest(ProcessRequest):
     """Write attributes from outside; the execution must be running (semantics 6.5)."""
 
     write_tables: Tables[TableWrite] = ()
-    write_local_attributes: Annotated[Mapping[Name, Json], Field(max_length=MAX_ITEMS)] = {}
+    write_local_attributes: Annotated[Mapping[Name, Json], Field(max_length=MAX_ITEMS)] = NO_ENTRIES
 
 
 class SkipTimerRequest(ProcessRequest):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from xdb_sdk.protocol._base import Json, WireModel
+from xdb_sdk.protocol._base import NO_ENTRIES, Json, WireModel
 from xdb_sdk.protocol.enums import CloseType, QueueCommandStatus, StateApi, TimerStatus, WaitingType
 from xdb_sdk.protocol.options import (
     MAX_COMMANDS,
@@ -215,7 +215,7 @@ class Effects(WireModel):
 
     publish: Items[Message] = ()
     write_tables: Tables[TableWrite] = ()
-    write_local_attributes: Annotated[Mapping[Name, Json], Field(max_length=MAX_ITEMS)] = {}
+    write_local_attributes: Annotated[Mapping[Name, Json], Field(max_length=MAX_ITEMS)] = NO_ENTRIES
     recorded_events: Items[RecordedEvent] = ()
 
 
@@ -233,7 +233,7 @@ class WaitUntilAnswer(Effects):
     """Answer of wait_until. `state_locals` are kept with the state execution and given to its execute."""
 
     command_request: CommandRequestBody
-    state_locals: Annotated[Mapping[Name, Json], Field(max_length=MAX_ITEMS)] = {}
+    state_locals: Annotated[Mapping[Name, Json], Field(max_length=MAX_ITEMS)] = NO_ENTRIES
 
 
 class ExecuteCall(WireModel):
@@ -244,7 +244,7 @@ class ExecuteCall(WireModel):
     state_id: str
     input: Json = None
     command_results: CommandResultsBody = CommandResultsBody()
-    state_locals: Mapping[str, Json] = {}
+    state_locals: Mapping[str, Json] = NO_ENTRIES
     loaded: LoadedData = LoadedData()
 
 
@@ -261,7 +261,7 @@ class RpcCall(WireModel):
     process_type: str
     rpc_name: str
     input: Json = None
-    queue_sizes: Mapping[str, int] = {}
+    queue_sizes: Mapping[str, int] = NO_ENTRIES
     loaded: LoadedData = LoadedData()
 
 
