@@ -7,20 +7,16 @@ import asyncpg
 
 from server_stub.core.changes import Changes
 from server_stub.core.cluster import ClusterView, Member, Shard
-from server_stub.core.model import LocalAttributeRead, ProcessExecution, ProcessKey, RowRead
+from server_stub.core.model import LocalAttributeRead, ProcessKey, RowRead
 from server_stub.core.ports import MappingRefused
 from server_stub.storage import postgres_statements as sql
 from server_stub.storage.cluster_codec import view_of
 from server_stub.storage.codec import (
     Row,
-    message_row,
-    process_changing,
-    process_fixed,
-    state_changing,
-    state_fixed,
 )
 from server_stub.storage.postgres_user_tables import PostgresUserTables
 from server_stub.storage.session import MessageIdKey
+from server_stub.storage.writes import ended, rows_to_write
 from xdb_sdk.protocol import Json, ListRequest, TableMapping
 
 
@@ -84,9 +80,9 @@ class PostgresSession:
         changed = list(changes.changed_processes.values())
         if changes.new_processes:
             replaced = [process for process in changed if not process.is_current]
-            await self._write_parts([(sql.END_PROCESSES, [_ended(process) for process in replaced])])
+            await self._write_parts([(sql.WRITES.end_processes, [ended(process) for process in replaced])])
             changed = [process for process in changed if process.is_current]
-        await self._write_parts(_parts(changes, changed))
+        await self._write_parts(rows_to_write(changes, changed, sql.WRITES))
         if changes.row_writes:
             await self._tables.write_rows(self.connection, changes.row_writes)
 
@@ -202,51 +198,6 @@ class PostgresSession:
 
 def _only(rows: Sequence[Row]) -> Row | None:
     return rows[0] if rows else None
-
-
-def _parts(changes: Changes, changed: Sequence[ProcessExecution]) -> list[tuple[sql.Part, Sequence[Row]]]:
-    claimed = changes.claimed_messages.values()
-    # Sorted where two transactions may want the same: a process id of which there is no execution to lock.
-    new = sorted(changes.new_processes.values(), key=lambda process: process.key)
-    closed = [(process_execution_id,) for process_execution_id in changes.closed_processes]
-    return [
-        (sql.CHANGE_PROCESSES, [(*process_changing(p), p.process_execution_id) for p in changed if _stays(p)]),
-        (sql.END_PROCESSES, [_ended(p) for p in changed if not _stays(p)]),
-        (sql.INSERT_PROCESSES, [process_fixed(p) + process_changing(p) for p in new]),
-        (sql.INSERT_STATES, [state_fixed(s) + state_changing(s) for s in changes.new_states.values()]),
-        (sql.CHANGE_STATES, [(*state_changing(s), *key) for key, s in changes.changed_states.items()]),
-        (sql.INSERT_MESSAGES, [message_row(m) for m in changes.new_messages.values()]),
-        (sql.DELETE_MESSAGES, [(m.process_execution_id, m.sequence_id) for m in claimed if m.message_id is None]),
-        (
-            sql.REMEMBER_MESSAGE_IDS,
-            [
-                (m.process_execution_id, m.queue_name, m.sequence_id, m.message_id)
-                for m in claimed
-                if m.message_id is not None
-            ],
-        ),
-        (sql.SET_TIMERS, [(*key, t.shard_id, t.fire_at_ms) for key, t in changes.new_timers.items()]),
-        (sql.DELETE_TIMERS, list(changes.deleted_timers)),
-        (sql.DELETE_MESSAGES_OF_PROCESSES, closed),
-        (sql.DELETE_TIMERS_OF_PROCESSES, closed),
-        (sql.INSERT_USER_EVENTS, [(e.process_execution_id, e.at_ms, e.name, e.data) for e in changes.user_events]),
-        (sql.WRITE_LOCAL_ATTRIBUTES, _last_values(changes)),
-    ]
-
-
-def _stays(process: ProcessExecution) -> bool:
-    return process.is_running and process.is_current
-
-
-def _ended(process: ProcessExecution) -> Row:
-    is_current = 1 if process.is_current else None
-    return (process.status.value, is_current, *process_changing(process), process.process_execution_id)
-
-
-def _last_values(changes: Changes) -> list[Row]:
-    """Give the attributes to write, each once: a statement cannot write a row twice."""
-    writes = {(write.process_execution_id, write.name): write.value for write in changes.local_attribute_writes}
-    return [(*key, value) for key, value in writes.items()]
 
 
 def _arrays(rows: Iterable[Sequence[Any]], width: int = 0) -> list[Sequence[Any]]:

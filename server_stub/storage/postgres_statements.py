@@ -18,6 +18,7 @@ from server_stub.storage.codec import (
     STATE_CHANGING,
     STATE_COLUMNS,
 )
+from server_stub.storage.writes import Writes
 from xdb_sdk.protocol import ListRequest, ProcessStatus
 
 # ruff: noqa: S608  # the texts are put together from constants; values are bound
@@ -143,41 +144,41 @@ FIND_LOCAL_ATTRIBUTES: Final = """
 
 # --- what a transaction writes: parts of one statement; by primary key where nothing else is said ---
 
-WRITE_LOCAL_ATTRIBUTES: Final = _insert(
-    schema.LOCAL_ATTRIBUTE,
-    ("process_execution_id", "name", "value"),
-    on_conflict="ON CONFLICT (process_execution_id, name) DO UPDATE SET value = excluded.value",
+WRITES: Final[Writes[Part]] = Writes(
+    end_processes=_update(
+        schema.PROCESS_EXECUTION, ("status", "is_current", *PROCESS_CHANGING), ("process_execution_id",)
+    ),
+    # Changes no indexed column, so that the new row version needs no entry in any index.
+    change_processes=_update(schema.PROCESS_EXECUTION, PROCESS_CHANGING, ("process_execution_id",)),
+    insert_processes=_insert(schema.PROCESS_EXECUTION, PROCESS_COLUMNS),
+    insert_states=_insert(schema.STATE_EXECUTION, STATE_COLUMNS),
+    # Unique index xdb_sys_async_state_execution_identity.
+    change_states=_update(schema.STATE_EXECUTION, STATE_CHANGING, ("process_execution_id", "state_id", "number")),
+    insert_messages=_insert(schema.QUEUE, MESSAGE_COLUMNS, more="claimed=0"),
+    delete_messages=_delete(schema.QUEUE, ("process_execution_id", "sequence_id")),
+    remember_message_ids=_insert(
+        schema.QUEUE,
+        ("process_execution_id", "queue_name", "sequence_id", "message_id"),
+        more="claimed=1",
+        on_conflict="ON CONFLICT (process_execution_id, sequence_id) DO UPDATE SET claimed = 1, payload = NULL",
+    ),
+    set_timers=_insert(
+        schema.TIMER,
+        ("process_execution_id", "state_id", "number", "command_index", "shard_id", "fire_at_ms"),
+        on_conflict="ON CONFLICT (process_execution_id, state_id, number, command_index) "
+        "DO UPDATE SET fire_at_ms = excluded.fire_at_ms",
+    ),
+    delete_timers=_delete(schema.TIMER, ("process_execution_id", "state_id", "number", "command_index")),
+    # First column of each primary key.
+    delete_messages_of_processes=_delete(schema.QUEUE, ("process_execution_id",)),
+    delete_timers_of_processes=_delete(schema.TIMER, ("process_execution_id",)),
+    insert_user_events=_insert(schema.USER_EVENT, ("process_execution_id", "at_ms", "name", "data")),
+    write_local_attributes=_insert(
+        schema.LOCAL_ATTRIBUTE,
+        ("process_execution_id", "name", "value"),
+        on_conflict="ON CONFLICT (process_execution_id, name) DO UPDATE SET value = excluded.value",
+    ),
 )
-
-# Changes no indexed column, so that the new row version needs no entry in any index.
-CHANGE_PROCESSES: Final = _update(schema.PROCESS_EXECUTION, PROCESS_CHANGING, ("process_execution_id",))
-# With the two columns that have indexes: for executions that close, or make room for another.
-END_PROCESSES: Final = _update(
-    schema.PROCESS_EXECUTION, ("status", "is_current", *PROCESS_CHANGING), ("process_execution_id",)
-)
-INSERT_PROCESSES: Final = _insert(schema.PROCESS_EXECUTION, PROCESS_COLUMNS)
-INSERT_STATES: Final = _insert(schema.STATE_EXECUTION, STATE_COLUMNS)
-# Unique index xdb_sys_async_state_execution_identity.
-CHANGE_STATES: Final = _update(schema.STATE_EXECUTION, STATE_CHANGING, ("process_execution_id", "state_id", "number"))
-INSERT_MESSAGES: Final = _insert(schema.QUEUE, MESSAGE_COLUMNS, more="claimed=0")
-DELETE_MESSAGES: Final = _delete(schema.QUEUE, ("process_execution_id", "sequence_id"))
-REMEMBER_MESSAGE_IDS: Final = _insert(
-    schema.QUEUE,
-    ("process_execution_id", "queue_name", "sequence_id", "message_id"),
-    more="claimed=1",
-    on_conflict="ON CONFLICT (process_execution_id, sequence_id) DO UPDATE SET claimed = 1, payload = NULL",
-)
-SET_TIMERS: Final = _insert(
-    schema.TIMER,
-    ("process_execution_id", "state_id", "number", "command_index", "shard_id", "fire_at_ms"),
-    on_conflict="ON CONFLICT (process_execution_id, state_id, number, command_index) "
-    "DO UPDATE SET fire_at_ms = excluded.fire_at_ms",
-)
-DELETE_TIMERS: Final = _delete(schema.TIMER, ("process_execution_id", "state_id", "number", "command_index"))
-# First column of each primary key.
-DELETE_MESSAGES_OF_PROCESSES: Final = _delete(schema.QUEUE, ("process_execution_id",))
-DELETE_TIMERS_OF_PROCESSES: Final = _delete(schema.TIMER, ("process_execution_id",))
-INSERT_USER_EVENTS: Final = _insert(schema.USER_EVENT, ("process_execution_id", "at_ms", "name", "data"))
 
 # --- what delivery scans ---
 
