@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import os
+import socket
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -13,12 +14,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server_stub.api.app import ServiceApi
 from server_stub.api.limits import ApiLimits
+from server_stub.cluster.clock import SyncedClock
+from server_stub.cluster.identity import new_member_id
+from server_stub.cluster.keeper import KeeperOptions, ShardKeeper
 from server_stub.config import ServerSettings, load_settings
 from server_stub.core.changes import Changes
+from server_stub.core.cluster import Hint, Hints, Member, Role
+from server_stub.core.hints import hint_of
 from server_stub.core.model import ProcessKey, TimerKey
-from server_stub.core.ports import Clock, ProcessLookup, SoleOwnership, Store, StoreUnavailable
+from server_stub.core.ports import Clock, Ownership, ProcessLookup, SoleOwnership, Store, StoreUnavailable
 from server_stub.core.timer_events import TimerFired
 from server_stub.delivery.delivery import Delivery, DeliveryOptions
+from server_stub.delivery.poller import Poller, PollerOptions
 from server_stub.dispatch.dispatcher import Dispatcher
 from server_stub.dispatch.http import HttpTransport
 from server_stub.dispatch.options import DispatchOptions
@@ -26,9 +33,13 @@ from server_stub.dispatch.transport import WorkerTransport
 from server_stub.engine.committer import Committer
 from server_stub.engine.ids import Uuid7Source
 from server_stub.engine.operations import Operations, OperationsOptions
+from server_stub.engine.remote_watch import RemoteWatch
 from server_stub.engine.sink import CommitterSink
 from server_stub.engine.waiters import Waiters
-from server_stub.storage.sqlite import SqliteOptions, SqliteStore, Synchronous
+from server_stub.metrics import ServerMetrics, Sources
+from server_stub.storage.opening import open_store
+from server_stub.storage.server_store import ServerStore, ServerStoreOptions
+from server_stub.storage.sqlite import SqliteOptions, Synchronous
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +57,42 @@ class Closeable(Protocol):
 def system_clock() -> int:
     """Give the machine's time in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """The parts of a server that has others beside it."""
+
+    keeper: ShardKeeper
+    hints: Hints | None
+    poller: Poller
+    watch: RemoteWatch
+
+    async def start(self, delivery: Delivery, dispatcher: Dispatcher, on_hint: Callable[[Hint], None]) -> None:
+        """Join the other servers."""
+        if self.hints is not None:
+            await self.hints.start(on_hint)
+        await self.keeper.start(_ShardUser(delivery, dispatcher))
+        self.poller.start()
+        self.watch.start()
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardUser:
+    """What works on the shards; see `ShardUser`."""
+
+    delivery: Delivery
+    dispatcher: Dispatcher
+
+    def shards_gained(self, shard_ids: Collection[int]) -> None:
+        self.delivery.shards_gained(shard_ids)
+
+    def shards_lost(self, shard_ids: Collection[int]) -> Collection[int]:
+        self.delivery.shards_lost(shard_ids)
+        return self.dispatcher.shards_lost(shard_ids)
+
+    async def calls_ended(self, shard_id: int) -> None:
+        await self.dispatcher.calls_ended(shard_id)
 
 
 class Server:
@@ -72,12 +119,15 @@ class Server:
         *,
         notify: bool = True,
         owned: Sequence[Closeable] = (),
+        keeper: ShardKeeper | None = None,
+        hints: Hints | None = None,
     ) -> None:
         """Put the parts together; nothing runs yet. `open` gives a running server."""
-        ownership = SoleOwnership()
+        ownership: Ownership = SoleOwnership() if keeper is None else keeper
         self._settings = settings
         self._store = store
         self._owned = owned
+        self._clock = clock
         self._waiters = Waiters()
         self._is_closed = False
         self.committer = Committer(
@@ -99,6 +149,21 @@ class Server:
             ownership,
             _delivery_options(settings, notify=notify),
         )
+        self._cluster: _Cluster | None = None
+        if keeper is not None:
+            poller = Poller(
+                store,
+                clock,
+                keeper,
+                keeper,
+                self.dispatcher,
+                sink.claim,
+                self._delivery.timers_found,
+                _poller_options(settings),
+            )
+            poll_s = settings.poll_fallback.total_seconds()
+            watch = RemoteWatch(store, self._waiters, keeper, longest_interval_s=poll_s)
+            self._cluster = _Cluster(keeper, hints, poller, watch)
         self.operations = Operations(
             committer=self.committer,
             store=store,
@@ -109,7 +174,27 @@ class Server:
             num_shards=ownership.num_shards,
             options=_operations_options(settings),
         )
-        self.api = ServiceApi(self.operations, self.check_ready, _api_limits(settings), ids, counters=self.counters)
+        self.api = ServiceApi(
+            self.operations,
+            self.check_ready,
+            _api_limits(settings),
+            ids,
+            status=self.status,
+            metrics=lambda accept: self.metrics.render(accept),
+            serves_clients=Role.API in settings.roles,
+        )
+        self.metrics = ServerMetrics(
+            Sources(
+                requests=self.api.measures,
+                committer=self.committer,
+                dispatcher=self.dispatcher,
+                delivery=self._delivery,
+                waiters=self._waiters,
+                store=store,
+                clock=clock,
+                keeper=keeper,
+            )
+        )
 
     @classmethod
     async def open(
@@ -118,9 +203,11 @@ class Server:
         *,
         store: Store | None = None,
         transport: WorkerTransport | None = None,
-        clock: Clock = system_clock,
+        clock: Clock | None = None,
         ids: Callable[[], str] | None = None,
         notify: bool = True,
+        place: str | None = None,
+        address: str | None = None,
     ) -> "Server":
         """Open the database and begin to do what is due.
 
@@ -128,13 +215,17 @@ class Server:
             settings: All settings; host, port and log level are for whoever serves `api`.
             store: Instead of the database of the settings; closed by its owner.
             transport: How requests get to workers, instead of HTTP; closed by its owner.
-            clock: The time.
+            clock: The time; by default that of the database where servers share one, else that of this machine.
             ids: Makes ids of process executions, increasing ones at best, and of faults; UUIDs of version 7 by default.
             notify: Whether commits hand on what they make due. Without it the server lives on rescans alone, as it
                 does for what a crash has left behind.
+            place: Names the socket that only this process can listen on, see `place_of`: what a former process there
+                has left behind is then taken over at once. None where there is none.
+            address: How operators find this server, unless the settings say that; by default the name of the machine.
 
         Raises:
             DatabaseInUse: Another server has the database file open.
+            DriverMissing: The driver of the database is not installed.
             SchemaError: The system tables do not fit this server.
             StoreUnavailable: The database cannot be opened.
         """
@@ -143,14 +234,43 @@ class Server:
             transport = http_transport = HttpTransport(connect_timeout=settings.worker_connect_timeout)
             owned.append(http_transport)
         if store is None:
-            store = SqliteStore.open(settings.database_url, _sqlite_options(settings))
+            store = await open_store(settings.database_url, _sqlite_options(settings), _server_options(settings))
             owned.append(store)
+        hints: Hints | None = None
+        keeper: ShardKeeper | None = None
+        if isinstance(store, ServerStore):
+            hints = store.hints() if settings.notify else None
+            synced_clock = SyncedClock(asyncio.get_running_loop().time, system_clock())
+            member = Member(
+                new_member_id(place), settings.advertise_address or address or socket.gethostname(), settings.roles
+            )
+            options = _keeper_options(settings)
+            keeper = ShardKeeper(store, member, settings.num_shards, synced_clock, options, hints=hints)
+            clock = clock or synced_clock
+        clock = clock or system_clock
         server = cls(
-            settings, store, transport, clock, ids or Uuid7Source(clock, os.urandom), notify=notify, owned=owned
+            settings,
+            store,
+            transport,
+            clock,
+            ids or Uuid7Source(clock, os.urandom),
+            notify=notify,
+            owned=owned,
+            keeper=keeper,
+            hints=hints,
         )
-        server.committer.start()
-        server._delivery.start()
+        try:
+            await server._start()
+        except BaseException:
+            await server.close()
+            raise
         return server
+
+    async def _start(self) -> None:
+        if self._cluster is not None:
+            await self._cluster.start(self._delivery, self.dispatcher, self._on_hint)
+        self.committer.start()
+        self._delivery.start()
 
     async def __aenter__(self) -> Self:
         """Give the server itself."""
@@ -180,9 +300,18 @@ class Server:
             "store": asdict(self._store.counters),
         }
 
+    def status(self) -> dict[str, object]:
+        """Give what operators may want to know: the counters, and the servers and shards as they were last seen."""
+        status: dict[str, object] = {**self.counters()}
+        if self._cluster is not None:
+            status["cluster"] = _cluster_status(self._cluster.keeper)
+        return status
+
     def begin_shutdown(self) -> None:
-        """Answer every long poll that the server is stopping, so that its connection can close."""
+        """Answer every long poll that the server is stopping, so that its connection can close; give up the shards."""
         self.operations.begin_shutdown()
+        if self._cluster is not None:
+            self._cluster.keeper.begin_drain()
 
     async def close(self) -> None:
         """Stop: running calls get the grace of the settings, and what is due stays in the database.
@@ -193,9 +322,17 @@ class Server:
             return
         self._is_closed = True
         self.begin_shutdown()
+        if self._cluster is not None:
+            await self._cluster.keeper.drain()
+            await self._cluster.watch.close()
+            await self._cluster.poller.close()
         await self._delivery.close()
         await self.dispatcher.close(self._settings.shutdown_grace.total_seconds())
         await self.committer.close()
+        if self._cluster is not None:
+            await self._cluster.keeper.close()
+            if self._cluster.hints is not None:
+                await self._cluster.hints.close()
         for part in self._owned:
             await part.close()
 
@@ -204,6 +341,20 @@ class Server:
         self._delivery.committed(changes)
         if changes.closed_processes:
             self.dispatcher.process_closed(list(changes.closed_processes))
+        if self._cluster is not None and self._cluster.hints is not None and self._cluster.keeper.has_peers:
+            before_ms = self._clock() + self._cluster.poller.timer_window_ms
+            if hint := hint_of(changes, self._cluster.keeper, timers_before_ms=before_ms):
+                self._cluster.hints.send(hint)
+
+    def _on_hint(self, hint: Hint) -> None:
+        if self._cluster is None:
+            return
+        if hint.is_cluster_changed:
+            self._cluster.keeper.look()
+        self._cluster.poller.hinted(hint)
+        self._cluster.watch.hinted(hint)
+        if hint.closed:
+            self.dispatcher.process_closed(tuple(hint.closed))
 
     def _fire_timers(self, keys: Sequence[TimerKey]) -> None:
         for key in keys:
@@ -266,6 +417,48 @@ def _sqlite_options(settings: ServerSettings) -> SqliteOptions:
         foreign_keys=settings.foreign_keys,
         install_schema=settings.install_schema,
     )
+
+
+def _server_options(settings: ServerSettings) -> ServerStoreOptions:
+    return ServerStoreOptions(
+        max_connections=settings.max_connections,
+        connect_timeout=settings.connect_timeout,
+        lock_timeout=settings.lock_timeout,
+        statement_timeout=settings.statement_timeout,
+        install_schema=settings.install_schema,
+        num_shards=settings.num_shards,
+    )
+
+
+def _keeper_options(settings: ServerSettings) -> KeeperOptions:
+    return KeeperOptions(
+        heartbeat=settings.heartbeat,
+        lease=settings.lease,
+        member_timeout=settings.member_timeout,
+        handover=settings.shutdown_grace,
+    )
+
+
+def _poller_options(settings: ServerSettings) -> PollerOptions:
+    return PollerOptions(poll_interval=settings.poll_fallback, look_ahead=settings.look_ahead)
+
+
+def _cluster_status(keeper: ShardKeeper) -> Mapping[str, object]:
+    view = keeper.view
+    return {
+        "member_id": keeper.member.member_id,
+        "members": [asdict(member) | {"roles": sorted(member.roles)} for member in view.members],
+        "shards": [
+            {
+                "shard_id": shard.shard_id,
+                "owner_id": shard.owner_id,
+                "range_id": shard.range_id,
+                "lease_left_ms": max(shard.lease_until_ms - view.now_ms, 0),
+                "is_mine": keeper.range_of(shard.shard_id) == shard.range_id != 0,
+            }
+            for shard in view.shards
+        ],
+    }
 
 
 def _dispatch_options(settings: ServerSettings) -> DispatchOptions:

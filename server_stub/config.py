@@ -12,6 +12,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any, get_args, get_type_hints
 
+from server_stub.core.cluster import Role
+
 KIB = 1024
 MIB = 1024 * KIB
 PREFIX = "XDB_"
@@ -57,9 +59,14 @@ class ServerSettings:
         SettingError: A value is out of range, or asks for what this release does not have.
     """
 
-    database_url: Annotated[str, "Database: sqlite:///<path>, or sqlite:// for one in memory."] = "sqlite:///xdb.db"
+    database_url: Annotated[
+        str, "Database: sqlite:///<path>, sqlite:// for one in memory, postgresql://... or mysql://..."
+    ] = "sqlite:///xdb.db"
     host: Annotated[str, "Address to listen on."] = "127.0.0.1"
     port: Annotated[int, "Port to listen on; 0 takes a free one."] = 8801
+    roles: Annotated[
+        frozenset[Role], "What this server does, separated by commas: api serves clients, async calls workers."
+    ] = frozenset(Role)
     log_level: Annotated[LogLevel, "What is logged; INFO has a line for each request."] = LogLevel.INFO
     shutdown_grace: Annotated[timedelta, "How long running calls may go on after a stop signal."] = timedelta(
         seconds=10
@@ -73,6 +80,16 @@ class ServerSettings:
     foreign_keys: Annotated[
         bool, "Enforce the foreign keys of your tables, as SQLite does only when it is told to."
     ] = True
+    max_connections: Annotated[int, "The most connections to PostgreSQL or MariaDB, besides one that listens."] = 10
+    connect_timeout: Annotated[timedelta, "How long a connection to the database may take to be had."] = timedelta(
+        seconds=5
+    )
+    lock_timeout: Annotated[timedelta, "How long a statement waits for a lock, on PostgreSQL and MariaDB."] = timedelta(
+        seconds=5
+    )
+    statement_timeout: Annotated[timedelta, "How long a statement may take, on PostgreSQL and MariaDB."] = timedelta(
+        seconds=30
+    )
     max_commit_batch: Annotated[int, "The most events in one transaction."] = 256
     max_pending_events: Annotated[int, "Events that may wait for a commit; more calls of clients are answered 429."] = (
         10_000
@@ -120,6 +137,24 @@ class ServerSettings:
         seconds=10
     )
 
+    num_shards: Annotated[
+        int, "Parts of the work that several servers share; fixed when the system tables are made, 1 on SQLite."
+    ] = 16
+    lease: Annotated[timedelta, "How long the work of a server that died is left alone before others take it."] = (
+        timedelta(seconds=15)
+    )
+    heartbeat: Annotated[timedelta, "How often a server says that it lives, and looks at the others."] = timedelta(
+        seconds=2
+    )
+    member_timeout: Annotated[timedelta, "How long a server that says nothing is taken for alive."] = timedelta(
+        seconds=10
+    )
+    poll_fallback: Annotated[
+        timedelta, "How often an idle server looks for what others have made due, should it not be told."
+    ] = timedelta(seconds=1)
+    notify: Annotated[bool, "Tell other servers of news by NOTIFY of PostgreSQL, besides looking now and then."] = True
+    advertise_address: Annotated[str, "The address by which this server is shown to operators; empty for its own."] = ""
+
     def __post_init__(self) -> None:
         """Check what the types do not say."""
         _check_database_url(self.database_url)
@@ -127,13 +162,23 @@ class ServerSettings:
             raise SettingError("port", f"{self.port} is no port; give one from 1 to 65535, or 0 for a free one")
         for setting in SETTINGS.values():
             value = getattr(self, setting.name)
-            if isinstance(value, int) and setting.name.startswith("max_") and value < 1:
+            if isinstance(value, int) and setting.name.startswith(("max_", "num_")) and value < 1:
                 raise SettingError(setting.name, f"{setting.show(value)} is too small; give 1 or more")
             if isinstance(value, timedelta) and value <= timedelta(0):
                 raise SettingError(setting.name, f"{setting.show(value)} is no time; give more than 0")
         if self.look_ahead <= self.rescan_interval:
             raise SettingError(
                 "look_ahead", "it must be longer than rescan_interval, or what is due between two scans is late"
+            )
+        if not self.roles:
+            raise SettingError("roles", f"a server does something; give some of {', '.join(Role)}")
+        if self.database_url.startswith("sqlite") and self.roles != frozenset(Role):
+            raise SettingError("roles", f"a SQLite database has one server, which does all of {','.join(Role)}")
+        if self.lease < 3 * self.heartbeat:
+            raise SettingError("lease", "it must be at least three times heartbeat, or a late one loses everything")
+        if self.member_timeout < 2 * self.heartbeat:
+            raise SettingError(
+                "member_timeout", "it must be at least twice heartbeat, or a late one is taken for death"
             )
         if self.max_busy_wait < self.initial_busy_wait:
             raise SettingError("max_busy_wait", "it must not be shorter than initial_busy_wait")
@@ -144,16 +189,16 @@ class ServerSettings:
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
-_SCHEME = re.compile(r"([A-Za-z][\w+.-]*):")
+_DATABASE_URL = re.compile(r"(?:sqlite|(?:postgresql|postgres|mysql|mariadb)(?:\+\w+)?)://", re.IGNORECASE)
 
 
 def _check_database_url(url: str) -> None:
-    found = _SCHEME.match(url)
-    scheme = found[1].lower() if found else ""
-    if scheme.partition("+")[0] in ("postgresql", "postgres", "mysql", "mariadb"):
-        raise SettingError("database_url", f"this release of xdb runs on SQLite, not on {scheme}; use sqlite:///<path>")
-    if scheme != "sqlite" or not url.startswith("sqlite://"):
-        raise SettingError("database_url", f"{_without_password(url)!r} is no SQLite URL; write sqlite:///<path>")
+    if not _DATABASE_URL.match(url):
+        raise SettingError(
+            "database_url",
+            f"{_without_password(url)!r} is no URL of a database that xdb knows; write sqlite:///<path>, "
+            "postgresql://<user>@<host>/<database> or mysql://<user>@<host>/<database>",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +227,8 @@ class Setting:
             return str(value).lower()
         if isinstance(value, timedelta):
             return _show_duration(value)
+        if isinstance(value, frozenset):
+            return ",".join(role for role in Role if role in value)
         if isinstance(value, Mapping):
             return json.dumps(dict.fromkeys(value, "***"))
         if isinstance(value, int) and self.name.endswith("_bytes"):
@@ -272,6 +319,14 @@ def _parse_headers(text: str) -> Mapping[str, str]:
     return headers
 
 
+def _parse_roles(text: str) -> frozenset[Role]:
+    names = [name.strip() for name in text.lower().split(",")]
+    try:
+        return frozenset(map(Role, names))
+    except ValueError as error:
+        raise ValueError(f"{text!r} has something else in it than {', '.join(Role)}") from error
+
+
 def _parser_of_choice(choices: type[StrEnum]) -> Callable[[str], StrEnum]:
     def parse(text: str) -> StrEnum:
         try:
@@ -320,6 +375,7 @@ _PARSERS: Mapping[Any, Callable[[str], Any]] = {
     bool: _parse_yes_or_no,
     timedelta: parse_duration,
     Mapping[str, str]: _parse_headers,
+    frozenset[Role]: _parse_roles,
 }
 
 

@@ -21,6 +21,7 @@ from server_stub.api.batch import Batch
 from server_stub.api.body import ClientDisconnected, check_announced_size, read_body
 from server_stub.api.calls import Calls, Response, log_request, response_of
 from server_stub.api.limits import ApiLimits
+from server_stub.api.measures import RequestMeasures
 from server_stub.api.openapi import SERVICE_DOCUMENT, WORKER_DOCUMENT
 from server_stub.api.operations import OPERATIONS, Operation, ServiceOperations
 from server_stub.api.refusals import internal_error, refusal, unavailable, unknown_operation
@@ -35,7 +36,8 @@ READY_TIMEOUT_S = 5.0
 
 Endpoint = Callable[[Scope, Receive, Send], Awaitable[None]]
 ReadyCheck = Callable[[], Awaitable[None]]
-Counters = Callable[[], Mapping[str, Mapping[str, int]]]
+Metrics = Callable[[str], tuple[bytes, str]]
+Status = Callable[[], Mapping[str, object]]
 
 
 class ServiceApi:
@@ -48,7 +50,9 @@ class ServiceApi:
         is_ready: Returns if the database can be reached and has the right schema, and raises `StoreError` if not.
         limits: How large requests may be.
         ids: Makes the ids by which faults of the server are found in its log.
-        counters: What /internal/status shows: totals since the start by part of the server and name.
+        status: What /internal/status shows, as JSON.
+        metrics: Writes what /metrics shows, given an Accept header; gives the content type too.
+        serves_clients: Whether this server has the role of serving them; if not, it sends them to another one.
 
     Source: semantics 6.
     """
@@ -60,13 +64,17 @@ class ServiceApi:
         limits: ApiLimits,
         ids: Callable[[], str],
         *,
-        counters: Counters = dict,
+        status: Status = dict,
+        metrics: Metrics = lambda accept: (b"", "text/plain"),
+        serves_clients: bool = True,
     ) -> None:
         self._limits = limits
         self._ids = ids
         self._calls = Calls(operations, self._limits, ids)
+        self._metrics = metrics
         self._is_ready = is_ready
-        self._counters = counters
+        self._status_of = status
+        self._serves_clients = serves_clients
         self._hot: dict[str, Endpoint] = {
             SERVICE_PREFIX + operation.name: partial(self._serve_call, operation) for operation in OPERATIONS.values()
         }
@@ -76,11 +84,17 @@ class ServiceApi:
                 Route("/healthz", _healthz),
                 Route("/readyz", self._readyz),
                 Route("/internal/status", self._status),
+                Route("/metrics", self._show_metrics),
                 Route("/openapi.json", partial(_document, SERVICE_DOCUMENT)),
                 Route("/openapi-worker.json", partial(_document, WORKER_DOCUMENT)),
             ],
             exception_handlers={HTTPException: _http_error, Exception: self._unexpected_error},
         )
+
+    @property
+    def measures(self) -> RequestMeasures:
+        """What is known of the calls of clients."""
+        return self._calls.measures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -90,6 +104,8 @@ class ServiceApi:
         endpoint = self._hot.get(_path_below_mount(scope))
         if endpoint is None:
             await self._serve_rest(scope, receive, send)
+        elif not self._serves_clients:
+            await self._refuse(scope, send, unavailable("this server has not the role api; call another one"), _CLOSE)
         elif scope["method"] == "POST":
             await endpoint(scope, receive, send)
         else:
@@ -118,6 +134,7 @@ class ServiceApi:
     async def _refuse(self, scope: Scope, send: Send, error: ServiceError, *headers: tuple[bytes, bytes]) -> None:
         began_s = time.perf_counter()
         await _send(send, response_of(error), *headers)
+        self.measures.answered(_path_below_mount(scope).rpartition("/")[2], error.status, began_s)
         log_request(_label(scope), error.status, began_s)
 
     async def _serve_rest(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -144,8 +161,12 @@ class ServiceApi:
         logger.error("request failed", exc_info=error, extra={"error_id": error_id})
         return _starlette_response(response_of(internal_error(error_id)))
 
+    async def _show_metrics(self, request: Request) -> StarletteResponse:
+        text, content_type = self._metrics(request.headers.get("accept", ""))
+        return StarletteResponse(text, headers={"content-type": content_type})
+
     async def _status(self, request: Request) -> StarletteResponse:
-        return StarletteResponse(to_json(self._counters()), media_type=JSON)
+        return StarletteResponse(to_json(self._status_of()), media_type=JSON)
 
 
 _CLOSE = (b"connection", b"close")

@@ -13,6 +13,7 @@ import uvicorn
 
 from server_stub.app import Server
 from server_stub.cli._listen import listen, shown_url
+from server_stub.cluster.identity import place_of
 from server_stub.config import SETTINGS, ServerSettings
 from server_stub.core.ports import StoreError
 
@@ -38,8 +39,8 @@ def serve(settings: ServerSettings) -> None:
 
 
 async def _serve(settings: ServerSettings, listener: socket.socket) -> None:
-    server = await Server.open(settings)
     host, port = listener.getsockname()[:2]
+    server = await Server.open(settings, place=place_of(host, port), address=f"{socket.gethostname()}:{port}")
     database = SETTINGS["database_url"].show(settings.database_url)
     click.echo(f"xdb server on {shown_url(host, port)} with {database} (Ctrl+C stops it)")
     config = uvicorn.Config(

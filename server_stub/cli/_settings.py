@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from server_stub.config import SETTINGS, LoadedSettings, Setting, SettingError, load_settings
+from server_stub.core.cluster import Role
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -53,4 +54,4 @@ def _metavar(setting: Setting) -> str:
         return "|".join(kind)
     if kind is int:
         return "SIZE" if setting.name.endswith("_bytes") else "NUMBER"
-    return {bool: "true|false", timedelta: "DURATION", str: "TEXT"}.get(kind, "JSON")
+    return {bool: "true|false", timedelta: "DURATION", str: "TEXT", frozenset[Role]: "ROLES"}.get(kind, "JSON")

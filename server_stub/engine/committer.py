@@ -116,7 +116,9 @@ def _collect_due_calls(loaded: Loaded, changes: Changes, ownership: Ownership) -
             if state.due_at_ms is None:
                 continue
             range_id = ownership.range_of(state.shard_id)
-            if range_id and not ownership.is_handed_over(state.shard_id, state.claim_range, state.due_at_ms):
+            if state.claim_range < range_id and not ownership.is_handed_over(
+                state.shard_id, state.claim_range, state.due_at_ms
+            ):
                 state.claim_range = range_id
             call = call_of(loaded.executions[state.process_execution_id].process, state)
             if call is None:
@@ -283,7 +285,7 @@ class Committer:
         most = _LONGEST_LOOK * self._max_batch
         while self._queue and len(batch) < self._max_batch and len(batch) + len(held) < most:
             pending = self._queue.popleft()
-            if pending.future.cancelled():  # what its caller has given up is not to happen any more
+            if pending.future.done():  # what its caller has given up, or waited for too long, is not to happen any more
                 continue
             if busy and not busy.isdisjoint(keys := pending.keys()):
                 busy |= keys

@@ -27,7 +27,9 @@ COMMANDS = [
     ("config",),
     ("schema",),
     ("schema", "install"),
+    ("schema", "upgrade"),
     ("schema", "check"),
+    ("schema", "print"),
     ("process",),
 ]
 
@@ -67,10 +69,10 @@ def test_config_shows_each_setting_with_its_origin() -> None:
 
 
 def test_wrong_setting_is_one_clear_line() -> None:
-    result = CliRunner().invoke(main, ["server", "--database-url", "postgresql://user:secret@host/db"])
+    result = CliRunner().invoke(main, ["server", "--database-url", "oracle://user:secret@host/db"])
 
     assert result.exit_code == 2
-    assert result.output.splitlines()[-1].startswith("Error: database_url: this release of xdb runs on SQLite")
+    assert result.output.splitlines()[-1].startswith("Error: database_url: 'oracle://user:***@host/db' is no URL")
     assert "secret" not in result.output
 
 

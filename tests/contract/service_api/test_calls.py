@@ -306,7 +306,7 @@ async def test_fault_behind_another_path_is_logged_under_an_id_too(
     def count() -> dict[str, dict[str, int]]:
         raise RuntimeError("no counters")
 
-    api = ServiceApi(operations, readiness, SMALL_LIMITS, error_ids(), counters=count)
+    api = ServiceApi(operations, readiness, SMALL_LIMITS, error_ids(), status=count)
     transport = httpx.ASGITransport(api, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://xdb") as client:
         response = await client.get("/internal/status")

@@ -50,7 +50,7 @@ async def test_openapi_documents_are_served(client: httpx.AsyncClient) -> None:
 
 async def test_status_shows_what_the_server_counts(operations: FakeOperations, readiness: Readiness) -> None:
     counted = {"commit": {"transactions": 3}}
-    api = ServiceApi(operations, readiness, SMALL_LIMITS, error_ids(), counters=lambda: counted)
+    api = ServiceApi(operations, readiness, SMALL_LIMITS, error_ids(), status=lambda: counted)
 
     async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://xdb") as client:
         response = await client.get("/internal/status")

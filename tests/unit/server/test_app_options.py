@@ -33,10 +33,13 @@ INNER = {"notify", "page_size"}
         app._dispatch_options,
         app._operations_options,
         app._sqlite_options,
+        app._server_options,
+        app._keeper_options,
+        app._poller_options,
         lambda settings: app._delivery_options(settings, notify=True),
         app._api_limits,
     ],
-    ids=["dispatch", "operations", "sqlite", "delivery", "api"],
+    ids=["dispatch", "operations", "sqlite", "server-store", "keeper", "poller", "delivery", "api"],
 )
 def test_every_option_changes_with_the_settings(options: Any) -> None:
     usual = asdict(options(ServerSettings()))

@@ -18,6 +18,7 @@ from server_stub.config import (
     load_settings,
     unknown_variables,
 )
+from server_stub.core.cluster import Role
 
 
 def test_argument_beats_environment_and_environment_beats_default() -> None:
@@ -64,6 +65,8 @@ def test_default_can_be_given_as_it_is_shown(name: str) -> None:
         ("install_schema", "no", False),
         ("worker_headers", '{"X-Env": "prod"}', {"X-Env": "prod"}),
         ("database_url", "sqlite://", "sqlite://"),
+        ("database_url", "postgresql+asyncpg://h/db", "postgresql+asyncpg://h/db"),
+        ("roles", "api, SYSTEM,async", frozenset(Role)),
     ],
 )
 def test_text_is_read(name: str, text: str, value: Any) -> None:
@@ -89,11 +92,15 @@ def test_text_is_read(name: str, text: str, value: Any) -> None:
         ("worker_headers", '{"a": 1}', "no JSON object"),
         ("worker_headers", '{"a": "x\\ny"}', "no HTTP header"),
         ("worker_headers", '{"a b": "x"}', "no HTTP header"),
-        ("database_url", "postgresql://u:secret@h/db", "runs on SQLite, not on postgresql"),
-        ("database_url", "mysql+pymysql://h/db", "runs on SQLite, not on mysql+pymysql"),
+        ("database_url", "oracle://u:secret@h/db", "no URL of a database that xdb knows"),
         ("database_url", "xdb.db", "write sqlite:///<path>"),
         ("database_url", "sqlite+aiosqlite:///xdb.db", "write sqlite:///<path>"),
         ("database_url", "", "write sqlite:///<path>"),
+        ("num_shards", "0", "too small"),
+        ("roles", "api,cook", "something else in it than api, async, system"),
+        ("roles", "api", "a SQLite database has one server"),
+        ("lease", "5s", "at least three times heartbeat"),
+        ("member_timeout", "3s", "at least twice heartbeat"),
     ],
 )
 def test_wrong_text_is_refused_with_a_remedy(name: str, text: str, message: str) -> None:
