@@ -34,12 +34,12 @@ from server_stub.core.shards import shard_of
 from server_stub.dispatch.dispatcher import Dispatcher, RpcNotAnswered
 from server_stub.dispatch.jobs import RpcInvocation
 from server_stub.engine.committer import Committer, CommitterFull
+from server_stub.engine.deadlines import Deadlines
 from server_stub.engine.errors import (
     of_call_failure,
     of_refused,
     of_store_error,
     of_unanswered_rpc,
-    outcome_unknown,
     refusal,
     rpc_not_committed,
     too_busy,
@@ -119,6 +119,7 @@ class Operations:
         self._committer = committer
         self._store = store
         self._finder = ProcessFinder(store)
+        self._deadlines = Deadlines(options.commit_timeout_s)
         self._dispatcher = dispatcher
         self._waiters = waiters
         self._clock = clock
@@ -290,13 +291,8 @@ class Operations:
 
     async def _commit(self, event: Event[ResultT]) -> ResultT:
         submission = self._committer.submit(event)
-        try:
-            async with asyncio.timeout(self._options.commit_timeout_s):
-                return await self._answered(submission)
-        except TimeoutError as error:
-            if submission.is_begun:
-                raise outcome_unknown() from error
-            raise of_store_error(StoreUnavailable("no transaction was begun in time")) from error
+        self._deadlines.watch(submission)
+        return await self._answered(submission)
 
     async def _answered(self, awaitable: Awaitable[ResultT]) -> ResultT:
         try:
