@@ -135,8 +135,11 @@ class Server:
             clock,
             self._on_commit,
             ownership=ownership,
+            on_uncertain=self._look_again,
             max_batch=settings.max_commit_batch,
             max_pending=settings.max_pending_events,
+            # One connection is left for reads. SQLite has one transaction at a time in any case.
+            max_transactions=1 if keeper is None else min(settings.max_transactions, settings.max_connections - 1),
         )
         sink = CommitterSink(self.committer)
         self.dispatcher = Dispatcher(transport, store, sink, _dispatch_options(settings), clock)
@@ -346,6 +349,9 @@ class Server:
             if hint := hint_of(changes, self._cluster.keeper, timers_before_ms=before_ms):
                 self._cluster.hints.send(hint)
 
+    def _look_again(self) -> None:
+        self._delivery.look_again()
+
     def _on_hint(self, hint: Hint) -> None:
         if self._cluster is None:
             return
@@ -483,6 +489,7 @@ def _dispatch_options(settings: ServerSettings) -> DispatchOptions:
 def _operations_options(settings: ServerSettings) -> OperationsOptions:
     return OperationsOptions(
         max_rpc_timeout_ms=round(settings.max_rpc_timeout.total_seconds() * 1_000),
+        commit_timeout_s=settings.commit_timeout.total_seconds(),
         recheck_s=settings.recheck_interval.total_seconds(),
     )
 

@@ -90,7 +90,11 @@ class ServerSettings:
     statement_timeout: Annotated[timedelta, "How long a statement may take, on PostgreSQL and MariaDB."] = timedelta(
         seconds=30
     )
+    max_transactions: Annotated[int, "The most transactions at a time, on PostgreSQL and MariaDB."] = 4
     max_commit_batch: Annotated[int, "The most events in one transaction."] = 256
+    commit_timeout: Annotated[
+        timedelta, "How long a client's call may wait for its commit before it is answered 503."
+    ] = timedelta(seconds=10)
     max_pending_events: Annotated[int, "Events that may wait for a commit; more calls of clients are answered 429."] = (
         10_000
     )
@@ -166,6 +170,8 @@ class ServerSettings:
                 raise SettingError(setting.name, f"{setting.show(value)} is too small; give 1 or more")
             if isinstance(value, timedelta) and value <= timedelta(0):
                 raise SettingError(setting.name, f"{setting.show(value)} is no time; give more than 0")
+        if self.max_connections < 2:
+            raise SettingError("max_connections", "it must be at least 2: one for a transaction, one for reads")
         if self.look_ahead <= self.rescan_interval:
             raise SettingError(
                 "look_ahead", "it must be longer than rescan_interval, or what is due between two scans is late"

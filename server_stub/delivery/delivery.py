@@ -212,6 +212,10 @@ class Delivery:
         if lost and not self._is_closed:
             self._claim([call.key for call in lost])
 
+    def look_again(self) -> None:
+        """Scan soon: there may be something due that no commit has told of."""
+        self._left_behind.set()
+
     def committed(self, changes: Changes) -> None:
         """Take note of a commit; called in the event loop right after it."""
         if not self._options.notify or self._is_closed:
