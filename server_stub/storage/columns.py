@@ -228,9 +228,9 @@ def shortest_single(value: float) -> float:
     Raises:
         OverflowError: It is too large for 32 bits.
     """
-    single = struct.pack("<f", value)
-    candidates = (float(f"{value:.{digits}g}") for digits in range(6, 9))
-    return next((number for number in candidates if struct.pack("<f", number) == single), float(f"{value:.9g}"))
+    (single,) = struct.unpack("<f", struct.pack("<f", value))
+    candidates = (float(f"{single:.{digits}g}") for digits in range(6, 10))
+    return next(number for number in candidates if struct.pack("<f", number) == struct.pack("<f", single))
 
 
 def _decimal(column: UserColumn, value: ColumnValue) -> Decimal:

@@ -6,9 +6,10 @@ from asyncmy.errors import MySQLError
 
 from xdb_sdk.protocol import DatabaseErrorInfo
 
-INCORRECT_STRING: Final = 1366
-"""Text that the character set of its column cannot hold; or no number, for a column of numbers."""
-
+_INCORRECT_STRING: Final = "Incorrect string value"
+"""The beginning of the message of an error over text that the character set of its column cannot hold."""
+_ILLEGAL_MIX: Final = 1267
+"""Of collations: the same, where the text is compared."""
 _DUPLICATE: Final = 1062
 _PRIMARY: Final = ("'PRIMARY'", ".PRIMARY'")
 """The end of the message of an error over a row whose primary key another has, in MariaDB and in MySQL."""
@@ -48,6 +49,11 @@ def is_of_row(error: MySQLError) -> bool:
     """Say whether an error is about the rows of a statement, and not about the server or other transactions."""
     code = code_of(error)
     return code != 0 and code not in _OF_SERVER and code not in _CLIENT_ERRORS
+
+
+def is_of_character_set(error: MySQLError) -> bool:
+    """Say whether text was refused because the character set of its column does not hold it."""
+    return code_of(error) == _ILLEGAL_MIX or str(error.args[-1]).startswith(_INCORRECT_STRING)
 
 
 def is_duplicate_key(error: MySQLError) -> bool:

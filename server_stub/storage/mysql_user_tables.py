@@ -30,10 +30,10 @@ from server_stub.storage.columns import (
 )
 from server_stub.storage.mysql_connection import MysqlConnection, joined
 from server_stub.storage.mysql_errors import (
-    INCORRECT_STRING,
     code_of,
     database_error,
     is_duplicate_key,
+    is_of_character_set,
     is_of_row,
 )
 from server_stub.storage.server_user_tables import Ordinal, RowGroup, ServerTable, ServerUserTables
@@ -152,7 +152,7 @@ class MysqlUserTables(ServerUserTables[MysqlConnection, MysqlTable]):
             if not is_of_row(error):
                 raise
             info = database_error(error, operation, group.table.name)
-            if code_of(error) == INCORRECT_STRING:
+            if is_of_character_set(error):
                 info = info.model_copy(update={"message": f"{info.message}{_character_sets(group)}"})
             raise row_error(group.sole_row, info) from error
 
@@ -239,11 +239,14 @@ def _bytes(column: MysqlColumn, value: bytes) -> bytes:
 
 
 _LONG_DIGITS: Final = re.compile(r"\d{19}")
+_NO_NUMBER: Final = re.compile("Infinity|NaN")
 _JSON_INTEGERS: Final = range(-(2**63), 2**64)
 
 
 def _document(column: MysqlColumn, text: str) -> str:
-    """Check that MySQL's own type of documents keeps one; MariaDB keeps their text."""
+    """Check that the server keeps a document: MariaDB as text, MySQL in a form of its own."""
+    if _NO_NUMBER.search(text):
+        from_json(text, allow_inf_nan=False)
     if column.character_set is None and _LONG_DIGITS.search(text) and not _has_short_integers(from_json(text)):
         raise ColumnValueRefused("TYPE", f"column {column.name!r} is json, which takes integers of 64 bit")
     return text

@@ -222,13 +222,19 @@ async def reflect(connection: Connection, table_name: str) -> PostgresTable | No
 
 def _readings(table_name: str) -> Iterator[tuple[str | None, str]]:
     """Give what a name may mean, as schema and table: a table with a dot in its name comes first."""
-    if "\0" in table_name:
-        return
-    if table_name and not is_system_name(table_name):
-        yield None, table_name
     schema, _, name = table_name.partition(".")
-    if schema and name and not is_system_name(name):
+    if _may_be_name(table_name) and not is_system_name(table_name):
+        yield None, table_name
+    if _may_be_name(schema) and _may_be_name(name) and not is_system_name(name):
         yield schema, name
+
+
+_MAX_NAME_BYTES: Final = 63
+
+
+def _may_be_name(text: str) -> bool:
+    """Say whether the server looks for a name without an error."""
+    return "\0" not in text and 0 < len(text.encode(errors="replace")) <= _MAX_NAME_BYTES
 
 
 async def _reflect_found(
