@@ -17,6 +17,7 @@ from server_stub.storage.codec import (
     STATE_COLUMNS,
     Row,
 )
+from server_stub.storage.listing import list_filters
 from server_stub.storage.mysql_connection import MysqlConnection, joined
 from server_stub.storage.writes import Writes
 from xdb_sdk.protocol import ListRequest, ProcessStatus
@@ -323,17 +324,9 @@ def list_statement(request: ListRequest, after: tuple[int, str] | None) -> tuple
     instant of the close are tried row by row. The executions of one process id are few: unique index
     xdb_sys_process_execution_current, then a sort.
     """
-    filters = (
-        ("p.namespace = %s", request.namespace),
-        ("p.process_id = %s", request.process_id),
-        ("p.process_type = %s", request.process_type),
-        ("p.started_at_ms >= %s", request.started_from_ms),
-        ("p.started_at_ms < %s", request.started_before_ms),
-        ("p.closed_at_ms >= %s", request.closed_from_ms),
-        ("p.closed_at_ms < %s", request.closed_before_ms),
-    )
-    conditions = [condition for condition, value in filters if value is not None]
-    values: list[Any] = [value for _, value in filters if value is not None]
+    filters = list_filters(request)
+    conditions = [condition.format("%s") for condition, _ in filters]
+    values: list[Any] = [value for _, value in filters]
     if after is not None:
         conditions.append("p.started_at_ms <= %s AND (p.started_at_ms < %s OR p.process_execution_id < %s)")
         values += [after[0], *after]
@@ -357,15 +350,17 @@ HEARTBEAT: Final = f"""
     ON DUPLICATE KEY UPDATE is_draining = %s, heartbeat_at_ms = {NOW_MS}"""
 RENEW: Final = f"""
     UPDATE xdb_sys_shard SET lease_until_ms = {NOW_MS} + %s WHERE kind = 'work' AND owner_id = %s"""
-FIND_GONE: Final = f"""
-    SELECT m.member_id FROM xdb_sys_member m WHERE m.heartbeat_at_ms < {NOW_MS} - %s AND m.member_id <> %s"""
+# Members that are gone have no roles here.
 VIEW: Final = f"""
     SELECT {NOW_MS}, s.shard_id, s.range_id, s.owner_id, s.lease_until_ms, s.handover_range, s.handover_until_ms,
         NULL, NULL, NULL, NULL
     FROM xdb_sys_shard s WHERE s.kind = 'work'
     UNION ALL
     SELECT {NOW_MS}, NULL, NULL, NULL, NULL, NULL, NULL, m.member_id, m.address, m.roles, m.is_draining
-    FROM xdb_sys_member m WHERE m.heartbeat_at_ms >= {NOW_MS} - %s AND m.member_id <> %s"""
+    FROM xdb_sys_member m WHERE m.heartbeat_at_ms >= {NOW_MS} - %s AND m.member_id <> %s
+    UNION ALL
+    SELECT {NOW_MS}, NULL, NULL, NULL, NULL, NULL, NULL, m.member_id, NULL, NULL, NULL
+    FROM xdb_sys_member m WHERE m.heartbeat_at_ms < {NOW_MS} - %s AND m.member_id <> %s"""
 
 # Primary key, for the following. Members that have come back meanwhile stay.
 REMOVE_GONE: Final = f"""

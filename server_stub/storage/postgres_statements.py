@@ -18,6 +18,7 @@ from server_stub.storage.codec import (
     STATE_CHANGING,
     STATE_COLUMNS,
 )
+from server_stub.storage.listing import list_filters
 from server_stub.storage.writes import Writes
 from xdb_sdk.protocol import ListRequest, ProcessStatus
 
@@ -269,16 +270,7 @@ def list_statement(request: ListRequest, after: tuple[int, str] | None) -> tuple
         values.append(value)
         return f"${len(values)}"
 
-    filters = (
-        ("p.namespace = {}", request.namespace),
-        ("p.process_id = {}", request.process_id),
-        ("p.process_type = {}", request.process_type),
-        ("p.started_at_ms >= {}", request.started_from_ms),
-        ("p.started_at_ms < {}", request.started_before_ms),
-        ("p.closed_at_ms >= {}", request.closed_from_ms),
-        ("p.closed_at_ms < {}", request.closed_before_ms),
-    )
-    conditions = [condition.format(mark(value)) for condition, value in filters if value is not None]
+    conditions = [condition.format(mark(value)) for condition, value in list_filters(request)]
     if after is not None:
         conditions.append(f"(p.started_at_ms, p.process_execution_id) < ({mark(after[0])}, {mark(after[1])})")
     statuses = [mark(status.value) for status in dict.fromkeys(request.statuses or ProcessStatus)]
