@@ -1,6 +1,6 @@
 """A connection to MySQL or MariaDB as the steps of a transaction see it: each step one text of statements."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from server_stub.core.changes import Changes
@@ -55,21 +55,18 @@ class MysqlSession:
         whole = tuple(read.process_execution_id for read in reads if read.read_all)
         names = tuple((read.process_execution_id, name) for read in reads for name in read.names)
         patterns = [(read.process_execution_id, sql.pattern_of(prefix)) for read in reads for prefix in read.prefixes]
-        texts = [
-            self.connection.text(statement, [values])
-            for statement, values in (
-                (sql.FIND_ALL_LOCAL_ATTRIBUTES, whole),
-                (sql.FIND_LOCAL_ATTRIBUTES, names),
-            )
-            if values
-        ]
-        texts += sql.FIND_LOCAL_ATTRIBUTES_LIKE.texts(self.connection, patterns)
-        rows = await self.connection.fetch_all(texts)
+        lists = ((sql.FIND_ALL_LOCAL_ATTRIBUTES, whole), (sql.FIND_LOCAL_ATTRIBUTES, names))
+        likes = sql.FIND_LOCAL_ATTRIBUTES_LIKE.texts(self.connection, patterns)
+        rows = await self.connection.fetch_all(chain(self._list_texts(lists), likes))
         return [(execution_id, name, value) for execution_id, name, value in rows]
 
     async def read_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
         """Read rows of the user's tables."""
         return await self._tables.read_rows(self.connection, reads)
+
+    def _list_texts(self, statements: Iterable[tuple[str, tuple[object, ...]]]) -> Iterator[str]:
+        """Give the statements over a list that has something in it."""
+        return (self.connection.text(statement, [values]) for statement, values in statements if values)
 
     async def volatile_among(self, table_names: Collection[str]) -> frozenset[str]:
         """See `Loaded.volatile_tables`."""
@@ -113,12 +110,11 @@ class MysqlSession:
 
     async def find_executions(self, execution_ids: Sequence[str], keys: Sequence[ProcessKey]) -> Sequence[Row]:
         """Give executions; see `ServerSession.find_executions`."""
-        rows: list[Row] = []
-        if execution_ids:
-            rows += await self.connection.fetch(sql.FIND_EXECUTIONS, [tuple(execution_ids)])
-        if keys:
-            rows += await self.connection.fetch(sql.FIND_CURRENT, [tuple((*key, 1) for key in keys)])
-        return rows
+        lists = (
+            (sql.FIND_EXECUTIONS, tuple(execution_ids)),
+            (sql.FIND_CURRENT, tuple((*key, 1) for key in keys)),
+        )
+        return await self.connection.fetch_all(self._list_texts(lists))
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> Sequence[Row]:
         """Give closed executions; see `ServerSession.find_closed`."""
@@ -163,7 +159,7 @@ class MysqlSession:
         draining = 1 if member.is_draining else 0
         others = (member_timeout_ms, member.member_id)
         heartbeat = (member.member_id, member.address, roles, draining, draining)
-        await self.connection.execute(sql.HEARTBEAT, heartbeat)
+        texts = [self.connection.text(sql.HEARTBEAT, heartbeat)]
         if lease_ms is not None:
             await self.connection.execute(sql.RENEW, (lease_ms, member.member_id))
         gone = await self.connection.fetch(sql.FIND_GONE, others)
