@@ -17,6 +17,10 @@ from server_stub.storage.writes import rows_to_write
 from xdb_sdk.protocol import Json, ListRequest, TableMapping
 
 
+_MEMBER_ID, _ROLES = 7, 9
+"""Where they are in a row of the view."""
+
+
 class MysqlSession:
     """A `Session` on a connection."""
 
@@ -60,13 +64,13 @@ class MysqlSession:
         rows = await self.connection.fetch_all(chain(self._list_texts(lists), likes))
         return [(execution_id, name, value) for execution_id, name, value in rows]
 
-    async def read_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
-        """Read rows of the user's tables."""
-        return await self._tables.read_rows(self.connection, reads)
-
     def _list_texts(self, statements: Iterable[tuple[str, tuple[object, ...]]]) -> Iterator[str]:
         """Give the statements over a list that has something in it."""
         return (self.connection.text(statement, [values]) for statement, values in statements if values)
+
+    async def read_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
+        """Read rows of the user's tables."""
+        return await self._tables.read_rows(self.connection, reads)
 
     async def volatile_among(self, table_names: Collection[str]) -> frozenset[str]:
         """See `Loaded.volatile_tables`."""
@@ -161,11 +165,12 @@ class MysqlSession:
         heartbeat = (member.member_id, member.address, roles, draining, draining)
         texts = [self.connection.text(sql.HEARTBEAT, heartbeat)]
         if lease_ms is not None:
-            await self.connection.execute(sql.RENEW, (lease_ms, member.member_id))
-        gone = await self.connection.fetch(sql.FIND_GONE, others)
+            texts.append(self.connection.text(sql.RENEW, (lease_ms, member.member_id)))
+        rows = await self.connection.fetch_all([*texts, self.connection.text(sql.VIEW, others * 2)])
+        gone = tuple(row[_MEMBER_ID] for row in rows if row[_MEMBER_ID] is not None and row[_ROLES] is None)
         if gone:
-            await self.connection.execute(sql.REMOVE_GONE, (tuple(id_ for (id_,) in gone), member_timeout_ms))
-        return view_of(await self.connection.fetch(sql.VIEW, others), member)
+            await self.connection.execute(sql.REMOVE_GONE, (gone, member_timeout_ms))
+        return view_of([row for row in rows if row[_MEMBER_ID] not in gone], member)
 
     async def acquire(
         self, member_id: str, seen: Sequence[Shard], lease_ms: int, *, is_forced: bool

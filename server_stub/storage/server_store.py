@@ -295,7 +295,8 @@ class ServerStore(ABC):
 
     async def beat(self, member: Member, *, lease_ms: int | None, member_timeout_ms: int) -> ClusterView:
         """Say that a member is alive; see `Coordinator.beat`."""
-        return await self._repeat(lambda session: session.beat(member, lease_ms, member_timeout_ms))
+        # One round trip, without a transaction around it: an idle server does little else. Its parts depend on nothing.
+        return await self._read(lambda session: session.beat(member, lease_ms, member_timeout_ms))
 
     async def acquire(
         self, member_id: str, seen: Sequence[Shard], *, lease_ms: int, is_forced: bool = False
