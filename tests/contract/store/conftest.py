@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 
 from server_stub.core.ports import Store
-from tests.contract.store.databases import DATABASES, Database, open_database
+from tests.contract.store.databases import DATABASES, Database, NewDatabase, open_database
 
 
 @pytest.fixture(params=DATABASES)
-async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+async def database(
+    request: pytest.FixtureRequest, tmp_path: Path, new_database: NewDatabase
+) -> AsyncIterator[Database]:
     """Give an empty database."""
-    opened = open_database(request.param, tmp_path)
-    yield opened
-    await opened.close()
+    async with open_database(request.param, tmp_path, new_database) as opened:
+        yield opened
 
 
 @pytest.fixture

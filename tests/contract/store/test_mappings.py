@@ -6,6 +6,7 @@ import pytest
 
 from server_stub.core.model import RowKey, RowRead
 from server_stub.core.ports import MappingRefused, Store
+from tests.contract.store.column_types import forget_tables, key_type, on_each_database
 from tests.contract.store.databases import Database
 from tests.contract.store.works import write_row
 from xdb_sdk.protocol import Json, TableMapping
@@ -20,7 +21,8 @@ def mapping(key: Json, column: str = "id", **initial_write: Json) -> TableMappin
 
 async def with_key(database: Database, declared_type: str) -> Store:
     """Give a store beside a table with a key column `id` of the type."""
-    await database.run(f"CREATE TABLE t (id {declared_type} PRIMARY KEY, n INTEGER)")
+    key = "" if declared_type == "JSON" and database.kind != "sqlite" else "PRIMARY KEY"
+    await database.run(f"CREATE TABLE t (id {key_type(database.kind, declared_type)} {key}, n INTEGER)")
     return database.store
 
 
@@ -30,28 +32,45 @@ async def canonical(store: Store, key: Json) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("declared_type", "key", "expected"),
-    [
-        ("TEXT", "Ab 1", "Ab 1"),
-        ("INTEGER", 1, 1),
-        ("INTEGER", True, 1),
-        ("BIGINT", "PT1S", 1_000_000),
-        ("BOOLEAN", True, True),
-        ("FLOAT", 1, 1.0),
-        ("FLOAT", "0.50", 0.5),
-        ("NUMERIC", "1.0", "1"),
-        ("NUMERIC", 1, "1"),
-        ("NUMERIC", "1E2", "100"),
-        ("NUMERIC(10,2)", "1.5", "1.50"),
-        ("UUID", UUID_TEXT.upper(), UUID_TEXT),
-        ("UUID", UUID_TEXT.replace("-", ""), UUID_TEXT),
-        ("BINARY(16)", {"$bytes": "AZDksnwacACAAAAAAACrzQ=="}, UUID_TEXT),
-        ("CHAR(32)", UUID_TEXT.upper(), UUID_TEXT.replace("-", "")),
-        ("VARBINARY(8)", {"$bytes": "AB=="}, {"$bytes": "AA=="}),
-        ("DATETIME", "2026-01-01T01:00:00+01:00", "2026-01-01T00:00:00+00:00"),
-        ("DATE", "20260101", "2026-01-01"),
-        ("", "free", "free"),
-    ],
+    ("database", "declared_type", "key", "expected"),
+    on_each_database(
+        [
+            ("TEXT", "Ab 1", "Ab 1"),
+            ("INTEGER", 1, 1),
+            ("INTEGER", True, 1),
+            ("BIGINT", "PT1S", 1_000_000),
+            ("BOOLEAN", True, True),
+            ("FLOAT", 1, 1.0),
+            ("FLOAT", "0.50", 0.5),
+            ("FLOAT", 0.1, 0.1),
+            ("NUMERIC", "1.0", "1"),
+            ("NUMERIC", 1, "1"),
+            ("NUMERIC", "0.0", "0"),
+            ("NUMERIC", "1E2", "100"),
+            ("NUMERIC(10,2)", "1.5", "1.50"),
+            ("UUID", UUID_TEXT.upper(), UUID_TEXT),
+            ("UUID", UUID_TEXT.replace("-", ""), UUID_TEXT),
+            ("BINARY(16)", {"$bytes": "AZDksnwacACAAAAAAACrzQ=="}, UUID_TEXT),
+            ("CHAR(32)", UUID_TEXT.upper(), UUID_TEXT.replace("-", "")),
+            ("CHAR(9)", "short", "short"),
+            ("VARBINARY(8)", {"$bytes": "AB=="}, {"$bytes": "AA=="}),
+            ("INSTANT", "2026-01-01T01:00:00+01:00", "2026-01-01T00:00:00+00:00"),
+            ("DATETIME", "20260101T010000", "2026-01-01T01:00:00"),
+            ("DATE", "20260101", "2026-01-01"),
+            ("TIME", "010203", "01:02:03"),
+        ],
+        {
+            "sqlite": [("", "free", "free")],
+            "postgresql": [
+                ("REAL", 0.1, 0.1),
+                ("TIMETZ", "12:00:00Z", "12:00:00+00:00"),
+                ("INTERVAL", "PT24H", "P1D"),
+                ("INET", "10.0.0.1/32", "10.0.0.1/32"),
+            ],
+            "mariadb": [("ENUM('a', 'b')", "b", "b"), ("BIT(1)", True, True), ("DOUBLE", 0.1, 0.1)],
+        },
+    ),
+    indirect=["database"],
     ids=str,
 )
 async def test_a_key_value_gets_the_form_in_which_it_is_read(
@@ -73,7 +92,6 @@ async def test_a_key_value_gets_the_form_in_which_it_is_read(
     ("declared_type", "key"),
     [
         ("TEXT", None),
-        ("", None),
         ("TEXT", ["a"]),
         ("TEXT", {"a": 1}),
         ("TEXT", 1),
@@ -172,5 +190,6 @@ async def test_what_the_user_changed_of_a_table_is_seen(database: Database, wrot
     assert await store.canonical_mapping(mapping(1, nickname="x")) == mapping(1, nickname="x")
     await database.run("ALTER TABLE t DROP COLUMN nickname")
     await write_row(store, RowKey("t", (("id", 1),)), n=3)
+    forget_tables(database)
     with pytest.raises(MappingRefused, match="nickname"):
         await store.canonical_mapping(mapping(1, nickname="x"))

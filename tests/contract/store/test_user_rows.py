@@ -6,7 +6,8 @@ import pytest
 
 from server_stub.core.model import RowKey, RowRead, RowWriteMode
 from server_stub.core.ports import MappingRefused, Needs, RowReadFailed, RowWriteFailed, Store
-from tests.contract.store.databases import Database
+from tests.contract.store.column_types import column_type, key_type, on_each_database
+from tests.contract.store.databases import Database, Kind
 from tests.contract.store.works import load, row_key, write_row
 from xdb_sdk.protocol import Json, TableMapping
 
@@ -134,7 +135,14 @@ async def test_a_refused_write_says_what_of_and_names_the_table(
     assert await database.run("SELECT id FROM users") == [(2,)]
 
 
-@pytest.mark.parametrize("deferred", ["", "DEFERRABLE INITIALLY DEFERRED"])
+DEFERRED = [("DEFERRABLE INITIALLY DEFERRED",)]
+
+
+@pytest.mark.parametrize(
+    ("database", "deferred"),
+    on_each_database([("",)], {"sqlite": DEFERRED, "postgresql": DEFERRED}),
+    indirect=["database"],
+)
 async def test_a_row_that_refers_to_none_is_refused_also_when_the_check_is_at_commit(
     database: Database, deferred: str
 ) -> None:
@@ -221,7 +229,8 @@ async def test_names_may_hold_anything_that_quotes_allow(database: Database) -> 
     "text", ["'; DROP TABLE users; --", '"', "\\", "%s ? :x $1", "漢字 🦉 é", "a\nb\tc", "", " padded "], ids=ascii
 )
 async def test_any_text_comes_back_as_it_was_written(database: Database, text: str) -> None:
-    await database.run("CREATE TABLE notes (id VARCHAR(50) PRIMARY KEY, note TEXT)")
+    key, note = key_type(database.kind, "TEXT"), column_type(database.kind, "TEXT")
+    await database.run(f"CREATE TABLE notes (id {key} PRIMARY KEY, note {note})")
     row = row_key("notes", text)
 
     await write_row(database.store, row, note=text)
@@ -230,7 +239,10 @@ async def test_any_text_comes_back_as_it_was_written(database: Database, text: s
 
 
 async def test_five_texts_of_a_megabyte_come_back_whole(database: Database) -> None:
-    await database.run("CREATE TABLE notes (id INTEGER PRIMARY KEY, a TEXT, b TEXT, c TEXT, d TEXT, e TEXT)")
+    text = column_type(database.kind, "LONG TEXT")
+    await database.run(
+        f"CREATE TABLE notes (id INTEGER PRIMARY KEY, {', '.join(f'{name} {text}' for name in 'abcde')})"
+    )
     columns: dict[str, Any] = {name: name * 1_000_000 for name in "abcde"}
 
     await write_row(database.store, row_key("notes", 1), **columns)
@@ -248,12 +260,34 @@ async def test_rows_with_several_key_columns_are_named_by_all_of_them(database: 
     assert await read(database.store, first, "taken") == {"taken": 1}
 
 
+LOGGING_TRIGGERS: dict[Kind, list[str]] = {
+    "sqlite": [
+        (
+            "CREATE TRIGGER logs AFTER INSERT ON users BEGIN INSERT INTO log VALUES (new.name); "
+            "SELECT raise(ABORT, 'no Mallory here') WHERE new.name = 'Mallory'; END"
+        )
+    ],
+    "postgresql": [
+        (
+            "CREATE FUNCTION log_user() RETURNS trigger LANGUAGE plpgsql AS $$ "
+            "BEGIN INSERT INTO log VALUES (new.name); "
+            "IF new.name = 'Mallory' THEN RAISE 'no Mallory here'; END IF; RETURN NULL; END $$"
+        ),
+        "CREATE TRIGGER logs AFTER INSERT ON users FOR EACH ROW EXECUTE FUNCTION log_user()",
+    ],
+    "mariadb": [
+        (
+            "CREATE TRIGGER logs AFTER INSERT ON users FOR EACH ROW BEGIN INSERT INTO log VALUES (new.name); "
+            "IF new.name = 'Mallory' THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no Mallory here'; END IF; END"
+        )
+    ],
+}
+
+
 async def test_triggers_of_the_user_act_and_refuse_in_the_same_transaction(database: Database, users: Store) -> None:
-    await database.run("CREATE TABLE log (name TEXT)")
-    await database.run(
-        "CREATE TRIGGER logs AFTER INSERT ON users BEGIN INSERT INTO log VALUES (new.name); "
-        "SELECT raise(ABORT, 'no Mallory here') WHERE new.name = 'Mallory'; END"
-    )
+    await database.run("CREATE TABLE log (name VARCHAR(20))")
+    for statement in LOGGING_TRIGGERS[database.kind]:
+        await database.run(statement)
     await write_row(users, ADA, name="Ada")
 
     with pytest.raises(RowWriteFailed, match="no Mallory here"):
@@ -290,7 +324,7 @@ async def test_a_key_that_names_several_rows_is_refused(database: Database) -> N
 
 
 async def test_binary_keys_name_rows(database: Database) -> None:
-    await database.run("CREATE TABLE blobs (id VARBINARY(8) PRIMARY KEY, name TEXT)")
+    await database.run(f"CREATE TABLE blobs (id {key_type(database.kind, 'VARBINARY(8)')} PRIMARY KEY, name TEXT)")
     row = row_key("blobs", {"$bytes": "AAH/"})
 
     await write_row(database.store, row, name="binary")
