@@ -24,7 +24,7 @@ from xdb_sdk.protocol import ListRequest, ProcessStatus
 
 # ruff: noqa: S608  # the texts are put together from constants; values are bound
 
-NOW_MS: Final = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)"
+_NOW_MS: Final = "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000 AS SIGNED)"
 """The database's clock at the beginning of the statement."""
 
 
@@ -346,39 +346,39 @@ def list_statement(request: ListRequest, after: tuple[int, str] | None) -> tuple
 # Both tables are small, so that a scan is fine; and read committed: a row that does not fit is not waited for.
 HEARTBEAT: Final = f"""
     INSERT INTO xdb_sys_member (member_id, address, roles, is_draining, started_at_ms, heartbeat_at_ms)
-    VALUES (%s, %s, %s, %s, {NOW_MS}, {NOW_MS})
-    ON DUPLICATE KEY UPDATE is_draining = %s, heartbeat_at_ms = {NOW_MS}"""
+    VALUES (%s, %s, %s, %s, {_NOW_MS}, {_NOW_MS})
+    ON DUPLICATE KEY UPDATE is_draining = %s, heartbeat_at_ms = {_NOW_MS}"""
 RENEW: Final = f"""
-    UPDATE xdb_sys_shard SET lease_until_ms = {NOW_MS} + %s WHERE kind = 'work' AND owner_id = %s"""
+    UPDATE xdb_sys_shard SET lease_until_ms = {_NOW_MS} + %s WHERE kind = 'work' AND owner_id = %s"""
 # Members that are gone have no roles here.
 VIEW: Final = f"""
-    SELECT {NOW_MS}, s.shard_id, s.range_id, s.owner_id, s.lease_until_ms, s.handover_range, s.handover_until_ms,
+    SELECT {_NOW_MS}, s.shard_id, s.range_id, s.owner_id, s.lease_until_ms, s.handover_range, s.handover_until_ms,
         NULL, NULL, NULL, NULL
     FROM xdb_sys_shard s WHERE s.kind = 'work'
     UNION ALL
-    SELECT {NOW_MS}, NULL, NULL, NULL, NULL, NULL, NULL, m.member_id, m.address, m.roles, m.is_draining
-    FROM xdb_sys_member m WHERE m.heartbeat_at_ms >= {NOW_MS} - %s AND m.member_id <> %s
+    SELECT {_NOW_MS}, NULL, NULL, NULL, NULL, NULL, NULL, m.member_id, m.address, m.roles, m.is_draining
+    FROM xdb_sys_member m WHERE m.heartbeat_at_ms >= {_NOW_MS} - %s AND m.member_id <> %s
     UNION ALL
-    SELECT {NOW_MS}, NULL, NULL, NULL, NULL, NULL, NULL, m.member_id, NULL, NULL, NULL
-    FROM xdb_sys_member m WHERE m.heartbeat_at_ms < {NOW_MS} - %s AND m.member_id <> %s"""
+    SELECT {_NOW_MS}, NULL, NULL, NULL, NULL, NULL, NULL, m.member_id, NULL, NULL, NULL
+    FROM xdb_sys_member m WHERE m.heartbeat_at_ms < {_NOW_MS} - %s AND m.member_id <> %s"""
 
 # Primary key, for the following. Members that have come back meanwhile stay.
 REMOVE_GONE: Final = f"""
-    DELETE FROM xdb_sys_member WHERE member_id IN %s AND heartbeat_at_ms < {NOW_MS} - %s"""
+    DELETE FROM xdb_sys_member WHERE member_id IN %s AND heartbeat_at_ms < {_NOW_MS} - %s"""
 # A former owner's handover lasts through a change of the owner after it.
 FIND_ACQUIRABLE: Final = f"""
     SELECT s.shard_id, s.range_id FROM xdb_sys_shard s FORCE INDEX (PRIMARY)
     WHERE s.kind = 'work' AND s.shard_id IN %s AND (s.shard_id, s.range_id) IN %s
-    AND (%s OR s.owner_id IS NULL OR s.owner_id = %s OR s.lease_until_ms < {NOW_MS})
+    AND (%s OR s.owner_id IS NULL OR s.owner_id = %s OR s.lease_until_ms < {_NOW_MS})
     ORDER BY s.shard_id FOR UPDATE"""
 ACQUIRE: Final = f"""
     UPDATE xdb_sys_shard FORCE INDEX (PRIMARY)
-    SET range_id = range_id + 1, owner_id = %s, lease_until_ms = {NOW_MS} + %s
+    SET range_id = range_id + 1, owner_id = %s, lease_until_ms = {_NOW_MS} + %s
     WHERE kind = 'work' AND shard_id IN %s"""
 RELEASE: Final = f"""
     UPDATE xdb_sys_shard FORCE INDEX (PRIMARY)
     SET owner_id = NULL, lease_until_ms = 0,
-        handover_range = IF(%s > 0, range_id, 0), handover_until_ms = IF(%s > 0, {NOW_MS} + %s, 0)
+        handover_range = IF(%s > 0, range_id, 0), handover_until_ms = IF(%s > 0, {_NOW_MS} + %s, 0)
     WHERE kind = 'work' AND shard_id IN %s AND owner_id = %s"""
 END_HANDOVER: Final = ForEach("""
     UPDATE xdb_sys_shard FORCE INDEX (PRIMARY) SET handover_range = 0, handover_until_ms = 0

@@ -211,6 +211,20 @@ def test_every_write_that_looks_for_rows_is_pinned() -> None:
     assert {name for name, part in parts.items() if isinstance(part, sql.ForEach)} == set(KEYS)
 
 
+def test_every_query_over_large_tables_is_pinned() -> None:
+    texts = {name: getattr(each, "statement", each) for name, each in vars(sql).items() if name.isupper()}
+    pinned = {statement for _, (statement, _), _ in QUERIES}
+    few_rows = {"HEARTBEAT", "RENEW", "VIEW", "REMOVE_GONE", "FIND_ACQUIRABLE", "ACQUIRE", "RELEASE", "END_HANDOVER"}
+
+    unpinned = {
+        name
+        for name, text in texts.items()
+        if not name.startswith("_") and isinstance(text, str) and text not in pinned
+    }
+
+    assert unpinned == few_rows | {"RELEASE_ALL", "LEAVE"}
+
+
 READS: list[tuple[str, tuple[str, Sequence[Any]], int]] = [
     ("due calls", sql.due_calls(SHARDS, LATE_MS, 10, None), 10),
     ("due timers", sql.due_timers(SHARDS, LATE_MS, 10, None), 10),
