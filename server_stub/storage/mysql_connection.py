@@ -26,6 +26,8 @@ _CLOSE_TIMEOUT_S: Final = 2.0
 _MAX_TEXT: Final = 1_000_000
 """How many characters of statements travel together at most; a longer statement travels alone."""
 _MAX_BYTES_OF_CHARACTER: Final = 4
+_MIN_PACKET_BYTES: Final = 16 * 1024 * 1024
+"""What the server has to take at once: the largest call of a client with all that is written with it, escaped."""
 
 _SQL_MODE: Final = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO"
 _SETTINGS: Final = f"""
@@ -149,6 +151,7 @@ class MysqlConnection:
 
         Raises:
             MySQLError, OSError, TimeoutError: There is no connection.
+            StoreError: The server is set up not to take a call of a client.
         """
         async with asyncio.timeout(connect_timeout.total_seconds()):
             raw = await asyncmy.connect(
@@ -180,6 +183,10 @@ class MysqlConnection:
             collation=COLLATIONS[dialect], lock_timeout_s=_whole_seconds(lock_timeout), more=more
         )
         [(self._max_bytes,)] = await self.fetch(settings)
+        if self._max_bytes < _MIN_PACKET_BYTES:
+            raise StoreError(
+                f"max_allowed_packet of the database server is {self._max_bytes}; set it to {_MIN_PACKET_BYTES} or more"
+            )
 
     @property
     def is_closed(self) -> bool:

@@ -138,6 +138,16 @@ async def test_a_statement_that_the_server_would_not_take_is_refused_before(conn
     assert await connection.fetch("SELECT 1") == [(1,)]
 
 
+async def test_a_server_that_takes_only_short_statements_is_refused(tmp_path: Path) -> None:
+    with mariadb.start(tmp_path / "server", settings={"max-allowed-packet": "4M"}) as server:
+        url = server.create_database("xdb")
+
+        with pytest.raises(
+            StoreError, match="max_allowed_packet of the database server is 4194304; set it to 16777216"
+        ):
+            await connect(url)
+
+
 async def test_the_first_statement_that_fails_ends_a_text(connection: MysqlConnection) -> None:
     await connection.execute("CREATE TABLE some (id INT PRIMARY KEY)")
 
