@@ -19,8 +19,28 @@ STEPS = 4
 
 runs: Counter[tuple[str, int]] = Counter()
 """How often each step of each process was begun, or each attempt of `FailState`."""
-gate = asyncio.Event()
-"""What the steps of `HeldProcess` wait for."""
+
+
+class Gate:
+    """What some steps wait for, within their call, until the test lets them go on."""
+
+    def __init__(self) -> None:
+        self._is_open = asyncio.Event()
+
+    def close(self) -> None:
+        """Hold steps up from now on, in the running event loop."""
+        self._is_open = asyncio.Event()
+
+    def open(self) -> None:
+        """Let them go on."""
+        self._is_open.set()
+
+    async def wait(self) -> None:
+        """Wait to be let go on."""
+        await self._is_open.wait()
+
+
+gate = Gate()
 
 
 class StepState(AsyncState[int]):
@@ -52,6 +72,7 @@ class HeldProcess(ObjectProcess):
     """Has one long call, and short ones after it."""
 
     starting_state = HeldState
+    states = (StepState,)
 
 
 class NapState(AsyncState[float]):
