@@ -158,7 +158,7 @@ class MysqlConnection:
                 host=address.host,
                 port=address.port,
                 user=address.user,
-                password=address.password.encode(),  # the driver writes a text in Latin-1
+                password=address.password.encode().decode("latin-1"),  # which the driver encodes it in
                 database=address.database,
                 ssl=address.tls,
                 autocommit=True,

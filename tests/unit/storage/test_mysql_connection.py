@@ -1,12 +1,15 @@
 """What a connection to MySQL or MariaDB carries unharmed, how it is addressed and when it is given up."""
 
 import asyncio
+import re
+import secrets
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from asyncmy.errors import MySQLError
@@ -88,6 +91,17 @@ def test_a_wrong_address_is_refused_without_its_password(url: str, message: str)
 
     assert message in str(refusal.value)
     assert "secret" not in str(refusal.value)
+
+
+async def test_a_password_may_have_any_characters(url: str, connection: MysqlConnection) -> None:
+    user, password = f"u{secrets.token_hex(8)}", "pw:/@é%\U0001f511"
+    await connection.execute("GRANT ALL ON *.* TO %s@'%%' IDENTIFIED BY %s", [user, password])
+
+    opened = await connect(re.sub("//.*@", f"//{user}:{quote(password, safe='')}@", url))
+
+    assert await opened.fetch("SELECT CURRENT_USER()") == [(f"{user}@%",)]
+    await opened.close()
+    await connection.execute("DROP USER %s@'%%'", [user])
 
 
 # --- what travels ---

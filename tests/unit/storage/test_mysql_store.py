@@ -306,7 +306,7 @@ async def test_a_server_that_is_only_to_be_read_from_is_none(tmp_path: Path) -> 
     ("pattern", "replacement", "message"),
     [
         ("/xdb_test", "/no_such_database_", "Unknown database"),
-        ("root@", "root:wrong@", "Access denied"),
+        ("//.*@", "//root:wrong@", "Access denied"),
         (r":\d+/", ":1/", "Can't connect"),
     ],
     ids=["no database", "wrong password", "no server"],
