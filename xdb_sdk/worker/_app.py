@@ -32,6 +32,7 @@ from xdb_sdk.worker._options import DEFAULT_WORKER_OPTIONS, WorkerOptions
 from xdb_sdk.worker._service import WorkerCall, WorkerService
 
 HEALTH_PATH = "/healthz"
+METRICS_PATH = "/metrics"
 
 _LINE: TypeAdapter[WorkerLine] = TypeAdapter(WorkerLine)
 
@@ -80,9 +81,9 @@ class Worker:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        allowed = "GET" if path == HEALTH_PATH else "POST"
+        allowed = "GET" if path in (HEALTH_PATH, METRICS_PATH) else "POST"
         call_type = _CALL_TYPES.get(path)
-        if call_type is None and path not in (WORKER_BATCH_PATH, HEALTH_PATH):
+        if call_type is None and path not in (WORKER_BATCH_PATH, HEALTH_PATH, METRICS_PATH):
             await _send_error(send, refusal(HTTPStatus.NOT_FOUND, "PathNotFound", f"the worker has no path {path!r}"))
         elif scope["method"] != allowed:
             detail = f"{path} takes {allowed}, not {scope['method']}"
@@ -92,6 +93,8 @@ class Worker:
             await self._serve_call(call_type, receive, send)
         elif path == WORKER_BATCH_PATH:
             await _Batch(self.service, self._options, receive, send).serve()
+        elif path == METRICS_PATH:
+            await self._show_metrics(scope, send)
         else:
             await _send(send, WorkerResponse(HTTPStatus.OK, to_json(self.service.health())))
 
@@ -103,6 +106,12 @@ class Worker:
             return
         if body is not None:
             await _send(send, await self.service.respond(call_type, body))
+
+    async def _show_metrics(self, scope: Scope, send: Send) -> None:
+        accept = b", ".join(value for name, value in scope["headers"] if name == b"accept")
+        text, content_type = self.service.metrics(accept.decode("latin-1"))
+        await send(_response_start(HTTPStatus.OK, content_type, (b"content-length", b"%d" % len(text))))
+        await send({"type": "http.response.body", "body": text})
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while (await receive())["type"] == "lifespan.startup":

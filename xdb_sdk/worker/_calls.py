@@ -69,6 +69,16 @@ class RunningCalls:
         self.count = 0
         self.is_stopping = False
 
+    @property
+    def busy_threads(self) -> int:
+        """How many threads run a method."""
+        return min(self._threaded_count, self._options.max_threads)
+
+    @property
+    def waiting_for_thread(self) -> int:
+        """How many calls wait for a thread."""
+        return self._threaded_count - self.busy_threads
+
     def start(self) -> None:
         """Accept calls, again if `stop` was called before."""
         self.is_stopping = False

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from http import HTTPStatus
@@ -37,6 +38,7 @@ from xdb_sdk.worker._failure import (
     user_failure,
 )
 from xdb_sdk.worker._invocation import ExecuteInvocation, Invocation, RpcInvocation, WaitUntilInvocation
+from xdb_sdk.worker._metrics import UserCall, WorkerMetrics
 from xdb_sdk.worker._options import DEFAULT_WORKER_OPTIONS, WorkerOptions
 from xdb_sdk.worker._sizes import WorkerAnswer, encode_within_limits
 
@@ -44,9 +46,6 @@ logger = logging.getLogger(__name__)
 
 WorkerCall = WaitUntilCall | ExecuteCall | RpcCall | ProcessClosedCall
 """Everything that a server asks of a worker."""
-
-UserCall = WaitUntilCall | ExecuteCall | RpcCall
-"""The calls that run user code."""
 
 AnswerT = TypeVar("AnswerT", WaitUntilAnswer, ExecuteAnswer, RpcAnswer)
 
@@ -75,6 +74,7 @@ class WorkerService:
         self._registry = registry
         self._options = options
         self._calls = RunningCalls(options)
+        self._metrics = WorkerMetrics(registry, self._calls)
         self._blocked_loop_s = options.blocked_loop_warning.total_seconds()
         self._methods_that_blocked: set[str] = set()
 
@@ -98,6 +98,14 @@ class WorkerService:
             "runningCalls": self._calls.count,
             "processTypes": sorted(self._registry.process_types),
         }
+
+    def metrics(self, accept: str = "") -> tuple[bytes, str]:
+        """Write the metrics of this worker and its process for Prometheus, and say their content type.
+
+        Args:
+            accept: The Accept header of the request, which chooses between the text format and OpenMetrics.
+        """
+        return self._metrics.render(accept)
 
     async def respond(self, call_type: type[WorkerCall], body: bytes) -> WorkerResponse:
         """Answer one call, given as the JSON of its wire model. Never raises; a failure is an answer as well.
@@ -208,12 +216,14 @@ class WorkerService:
 
     async def _answer(self, call: UserCall, deliver: Callable[[WorkerResponse], None]) -> None:
         """Run a call and deliver its answer, whatever happens on the way."""
+        began_s = time.perf_counter()
         try:
             response = WorkerResponse(HTTPStatus.OK, encode_within_limits(await self._handle(call), self._options))
         except BaseException as error:
             failure = self._failure_of(error)
             self._log(call, failure)
             response = response_of(failure)
+        self._metrics.answered(call, response.status, time.perf_counter() - began_s)
         deliver(response)
 
     async def _handle(self, call: UserCall) -> WorkerAnswer:

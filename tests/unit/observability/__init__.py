@@ -1,0 +1,1 @@
+"""What server and worker tell operators about themselves."""
