@@ -8,9 +8,9 @@ then tried again.
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -41,7 +41,6 @@ Values: TypeAlias = tuple[Any, ...]
 Ordinal: TypeAlias = int
 """The place of a row in its group, by which a statement over many rows says which of them it speaks of."""
 
-_MAX_AGE: Final = timedelta(seconds=30)
 _MAY_BE_OUT_OF_DATE: Final = frozenset({"TYPE", "TOO_LONG", "UNKNOWN_TABLE", "UNKNOWN_COLUMN"})
 
 
@@ -55,6 +54,8 @@ class ServerTable(UserTable[_ColumnT]):
     """Whether two keys that differ name two rows."""
     has_triggers: bool
     """Whether code of the user's runs at a write, which may do something else than it is told."""
+    is_confirmed: bool = field(default=False, compare=False)
+    """Whether it was doubted and found to be as it was known: what it refuses is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +82,17 @@ class RowGroup(Generic[_TableT]):
         return self.rows[0].row if len(self.rows) == 1 else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Reflected(Generic[_TableT]):
-    table: _TableT
-    at_s: float
-    is_confirmed: bool
-    """Whether it was doubted before and found to be as it was known: what it refuses is refused."""
-
-
 class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
-    """The user's tables of one store. Each method runs in the transaction its connection is in, if it is in one."""
+    """The user's tables of one store. Each method runs in the transaction its connection is in, if it is in one.
 
-    def __init__(self) -> None:
-        self._reflected: dict[str, _Reflected[_TableT]] = {}
+    Args:
+        max_age: For how long what is known of a table is taken for true, unless it refuses something.
+    """
+
+    def __init__(self, *, max_age: timedelta = timedelta(seconds=30)) -> None:
+        self._max_age_s = max_age.total_seconds()
+        self._reflected: dict[str, tuple[_TableT, float]] = {}
+        """Tables by name, and when each was reflected, by the clock of the event loop."""
         self._doubted: dict[str, _TableT] = {}
 
     # --- what a database adds ---
@@ -119,6 +118,10 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
         """Give, for each row that there is, its ordinal and the columns."""
 
     @abstractmethod
+    async def _lock(self, connection: _ConnectionT, group: RowGroup[_TableT]) -> Sequence[Sequence[Any]]:
+        """Lock each row that there is, in order, and give its ordinal and the columns."""
+
+    @abstractmethod
     async def _update(
         self, connection: _ConnectionT, group: RowGroup[_TableT], ordinals: Sequence[Ordinal]
     ) -> Sequence[Ordinal]:
@@ -135,7 +138,7 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
         """Insert those of some rows that nobody else has inserted meanwhile, and give their ordinals."""
 
     @abstractmethod
-    def _driver_errors(self, operation: Operation, group: RowGroup[_TableT]) -> Any:
+    def _driver_errors(self, operation: Operation, group: RowGroup[_TableT]) -> AbstractContextManager[None]:
         """Give a context in which errors of the driver that concern the rows of a group become errors of the port."""
 
     def _identity(self, table: _TableT, row: RowKey) -> object:
@@ -145,17 +148,19 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
     # --- tables ---
 
     async def find(self, connection: _ConnectionT, table_name: str) -> _TableT | None:
-        """Give a table as it was at most half a minute ago, None when there is none."""
+        """Give a table as it was not long ago, None when there is none."""
         now_s = asyncio.get_running_loop().time()
-        known = self._reflected.get(table_name)
-        if known is not None and now_s - known.at_s < _MAX_AGE.total_seconds():
-            return known.table
+        if table_name in self._reflected:
+            known, at_s = self._reflected[table_name]
+            if now_s - at_s < self._max_age_s:
+                return known
         table = await self._reflect(connection, table_name)
         if table is None:
             self._reflected.pop(table_name, None)
             return None
-        is_confirmed = self._doubted.pop(table_name, None) == table
-        self._reflected[table_name] = _Reflected(table, now_s, is_confirmed)
+        if self._doubted.pop(table_name, None) == table:
+            table = replace(table, is_confirmed=True)
+        self._reflected[table_name] = (table, now_s)
         return table
 
     def forget(self) -> None:
@@ -183,14 +188,13 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
 
     def _doubt(self, table: _TableT) -> bool:
         """Have a table that refused something reflected anew, and say whether it may then be another."""
-        known = self._reflected.get(table.name)
-        if known is None or known.table is not table:
-            return True
-        del self._reflected[table.name]
-        if known.is_confirmed:  # for this refusal: before the next one the table may change
-            return False
-        self._doubted[table.name] = table
-        return True
+        known, _ = self._reflected.get(table.name, (None, 0))
+        if known is table:
+            del self._reflected[table.name]
+            # Confirmed for this refusal alone: before the next one the table may change.
+            if not table.is_confirmed:
+                self._doubted[table.name] = table
+        return not table.is_confirmed
 
     @contextmanager
     def _doubting(self, used: Mapping[str, _TableT]) -> Iterator[None]:
@@ -222,13 +226,31 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
             RowReadFailed: Unknown table or column, a key of the wrong type, or whatever the database says.
             StoreRetry: A table has changed; repeat the transaction.
         """
+        return await self._read(connection, reads, self._select)
+
+    async def lock_rows(
+        self, connection: _ConnectionT, reads: Sequence[RowRead]
+    ) -> dict[RowRead, Mapping[str, Json] | None]:
+        """Read rows and lock them until the transaction ends; see `read_rows`. A row that is missing cannot be locked:
+        `write_rows` notices when another transaction has inserted it meanwhile.
+        """
+        # So that two transactions with the same rows wait for each other's locks in one order.
+        in_order = sorted(reads, key=lambda read: (read.row.table_name, repr(read.row.primary_key)))
+        return await self._read(connection, in_order, self._lock)
+
+    async def _read(
+        self,
+        connection: _ConnectionT,
+        reads: Sequence[RowRead],
+        select: Callable[[_ConnectionT, RowGroup[_TableT]], Awaitable[Sequence[Sequence[Any]]]],
+    ) -> dict[RowRead, Mapping[str, Json] | None]:
         found: dict[RowRead, Mapping[str, Json] | None] = dict.fromkeys(reads)
         used: dict[str, _TableT] = {}
         with self._doubting(used):
             for group, of_group in await self._bind_reads(connection, list(found), used):
                 columns = [find_column(group.table, name) for name in group.names]
                 with self._driver_errors("READ", group):
-                    rows = await self._select(connection, group)
+                    rows = await select(connection, group)
                 for ordinal, *values in rows:
                     found[of_group[ordinal]] = {
                         column.name: self._to_wire(column, value) for column, value in zip(columns, values, strict=True)
@@ -319,8 +341,10 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
         late = [ordinal for ordinal in absent if ordinal not in inserted]
         if not late:
             return
-        if await self._update_those_there(connection, group, late) and not group.table.has_triggers:
-            raise StoreRetry(f"rows of {group.table.name!r} were inserted and deleted by others meanwhile")
+        if not group.table.has_triggers:
+            # What was decided from the absence of a row has to be decided again.
+            raise StoreRetry(f"rows of {group.table.name!r} were inserted by others meanwhile")
+        await self._update_those_there(connection, group, late)
 
     async def _update_those_there(
         self, connection: _ConnectionT, group: RowGroup[_TableT], ordinals: Sequence[Ordinal]

@@ -1,21 +1,30 @@
 """Rows of the user's tables where the database is a server: schemas, batches, and transactions that meet."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from server_stub.core.changes import Changes
 from server_stub.core.model import RowKey, RowRead, RowWrite, RowWriteMode
-from server_stub.core.ports import MappingRefused, Needs, RowReadFailed, RowWriteFailed, Store
-from tests.contract.store.column_types import key_type
-from tests.contract.store.databases import DATABASES, Database, Kind
-from tests.contract.store.works import load, row_key, write, write_row
+from server_stub.core.ports import Loaded, MappingRefused, Needs, RowReadFailed, RowWriteFailed, Store
+from tests.contract.store.column_types import key_type, on_each_database
+from tests.contract.store.databases import DATABASES, Database, Kind, NewDatabase, open_database
+from tests.contract.store.works import Deciding, load, row_key, write, write_row
 from xdb_sdk.protocol import TableMapping
 
-pytestmark = pytest.mark.parametrize(
-    "database", [name for name in DATABASES if not name.startswith("sqlite")], indirect=True
-)
+SERVERS = [name for name in DATABASES if not name.startswith("sqlite")]
+
+
+@pytest.fixture(params=SERVERS)
+async def database(
+    request: pytest.FixtureRequest, tmp_path: Path, new_database: NewDatabase
+) -> AsyncIterator[Database]:
+    """Give an empty database on a server."""
+    async with open_database(request.param, tmp_path, new_database) as opened:
+        yield opened
 
 
 async def read(store: Store, row: RowKey, *columns: str) -> Any:
@@ -276,6 +285,35 @@ async def test_transactions_that_insert_one_row_at_once_lose_nothing(people: Sto
         assert found in ({"team": "red", "seat": 7}, {"team": "blue", "seat": None})
 
 
+@pytest.mark.parametrize("is_there", [True, False], ids=["there", "absent"])
+async def test_transactions_that_count_up_in_one_row_at_once_lose_no_count(people: Store, is_there: bool) -> None:
+    if is_there:
+        await write_row(people, person(1), name="one", seat=0)
+    asked = RowRead(person(1), ("seat",))
+
+    def count_up(loaded: Loaded) -> Changes:
+        seen = loaded.rows[asked]
+        seat = 0 if seen is None else seen["seat"]
+        assert isinstance(seat, int)
+        return Changes(row_writes=[RowWrite(person(1), {"name": "one", "seat": seat + 1})])
+
+    await asyncio.gather(*(people.transact(Deciding(count_up, needs=Needs(rows=[asked]))) for _ in range(10)))
+
+    assert await read(people, person(1), "seat") == {"seat": 10}
+
+
+async def test_transactions_that_lock_the_same_rows_in_other_orders_all_succeed(people: Store) -> None:
+    numbers = range(20)
+    await write(people, Changes(row_writes=[RowWrite(person(n), {"name": "n"}) for n in numbers]))
+    orders = [list(numbers), list(reversed(numbers))] * 4
+
+    await asyncio.gather(
+        *(load(people, needs=Needs(rows=[RowRead(person(n), ("name",)) for n in order])) for order in orders)
+    )
+
+    assert people.counters.retries == 0
+
+
 async def test_transactions_that_write_the_same_rows_in_other_orders_all_succeed(people: Store) -> None:
     numbers = range(20)
     await write(people, Changes(row_writes=[RowWrite(person(n), {"name": "n"}) for n in numbers]))
@@ -364,3 +402,52 @@ async def test_a_refusal_from_within_a_trigger_is_told_though_it_looks_like_a_ch
 
         assert failure.value.error.kind == "UNKNOWN_TABLE"
         assert "gone" in failure.value.error.message
+
+
+async def test_a_view_takes_writes_where_the_database_does(database: Database, people: Store) -> None:
+    await database.run("CREATE VIEW shown AS SELECT id AS person, name, seat FROM people")
+    row = row_key("shown", "p-1", "person")
+
+    await write_row(people, row, name="one")
+    await write_row(people, row, seat=3)
+    await write_row(people, row, RowWriteMode.INSERT_IF_ABSENT, name="two")
+
+    assert await read(people, person(1), "name", "seat") == {"name": "one", "seat": 3}
+    assert await read(people, row, "name", "seat") == {"name": "one", "seat": 3}
+
+
+STORED_OTHERWISE: dict[Kind, list[tuple[str, str, Any]]] = {
+    "postgresql": [
+        ("DATE", "infinity", "infinity"),
+        ("TIMESTAMPTZ", "-infinity", "-infinity"),
+        ("TIMESTAMP", "0044-03-15 12:00:00 BC", "0044-03-15T12:00:00 BC"),
+        ("TIME", "24:00:00", "24:00:00"),
+        ("NUMERIC", "NaN", "NaN"),
+        ("DOUBLE PRECISION", "-Infinity", "-inf"),
+        ("REAL", "NaN", "nan"),
+        ("INTERVAL", "1 month", "P30D"),
+        ("CHAR(5)", "a", "a"),
+    ],
+    "mariadb": [
+        ("TIME", "-838:59:59", "-838:59:59"),
+        ("TIME(6)", "25:00:00.5", "25:00:00.500000"),
+        ("TINYINT(1)", "2", 2),
+        ("FLOAT", "16777216", 16777216.0),
+        ("CHAR(5)", "a", "a"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("database", "declared_type", "stored", "found"),
+    on_each_database([], STORED_OTHERWISE),
+    indirect=["database"],
+    ids=str,
+)
+async def test_what_the_application_has_stored_otherwise_is_read_as_it_is(
+    database: Database, declared_type: str, stored: str, found: Any
+) -> None:
+    await database.run(f"CREATE TABLE t (id INTEGER PRIMARY KEY, v {declared_type})")
+    await database.run(f"INSERT INTO t VALUES (1, '{stored}')")
+
+    assert await read(database.store, row_key("t", 1), "v") == {"v": found}
