@@ -1,4 +1,4 @@
-"""The command line: `xdb server`, `xdb worker`, `xdb schema`, `xdb process` and `xdb config`.
+"""The command line: `xdb server`, `xdb worker`, `xdb schema`, `xdb shard`, `xdb process` and `xdb config`.
 
 The modules here import little: what a command needs is imported when it runs, so that `xdb --help` is quick.
 """
@@ -9,6 +9,7 @@ from server_stub.cli._config import config
 from server_stub.cli._process import process
 from server_stub.cli._schema import schema
 from server_stub.cli._server import server
+from server_stub.cli._shard import shard
 from server_stub.cli._worker import worker
 
 __all__ = ["main"]
@@ -37,5 +38,5 @@ def main() -> None:
     """
 
 
-for command in (server, worker, schema, process, config):
+for command in (server, worker, schema, shard, process, config):
     main.add_command(command)
