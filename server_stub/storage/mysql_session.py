@@ -16,7 +16,6 @@ from server_stub.storage.session import MessageIdKey
 from server_stub.storage.writes import rows_to_write
 from xdb_sdk.protocol import Json, ListRequest, TableMapping
 
-
 _MEMBER_ID, _ROLES = 7, 9
 """Where they are in a row of the view."""
 
@@ -69,8 +68,12 @@ class MysqlSession:
         return (self.connection.text(statement, [values]) for statement, values in statements if values)
 
     async def read_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
-        """Read rows of the user's tables."""
+        """Read rows of the user's tables; see `ServerSession.read_rows`."""
         return await self._tables.read_rows(self.connection, reads)
+
+    async def lock_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
+        """Read and lock rows of the user's tables; see `Session.lock_rows`."""
+        return await self._tables.lock_rows(self.connection, reads)
 
     async def volatile_among(self, table_names: Collection[str]) -> frozenset[str]:
         """See `Loaded.volatile_tables`."""

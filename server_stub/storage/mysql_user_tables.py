@@ -103,10 +103,18 @@ class MysqlUserTables(ServerUserTables[MysqlConnection, MysqlTable]):
         return (table.name, *parts) if table.primary_key else table.name
 
     async def _select(self, connection: MysqlConnection, group: RowGroup[MysqlTable]) -> Sequence[Sequence[Any]]:
+        return await self._selected(connection, group, "")
+
+    async def _lock(self, connection: MysqlConnection, group: RowGroup[MysqlTable]) -> Sequence[Sequence[Any]]:
+        return await self._selected(connection, group, " FOR UPDATE")
+
+    async def _selected(
+        self, connection: MysqlConnection, group: RowGroup[MysqlTable], locking: str
+    ) -> Sequence[Sequence[Any]]:
         # The key's index.
         table = group.table
         selected = "".join(f", {table.columns[name].selection}" for name in group.names)
-        statement = f"SELECT %s{selected} FROM {table.quoted_name} WHERE {_condition(group)}"
+        statement = f"SELECT %s{selected} FROM {table.quoted_name} WHERE {_condition(group)}{locking}"
         return await _fetch_each(connection, statement, [(n, *row.key) for n, row in enumerate(group.rows)])
 
     async def _update(

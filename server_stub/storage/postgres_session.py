@@ -62,8 +62,12 @@ class PostgresSession:
         return [tuple(row) for row in await self.fetch(sql.FIND_LOCAL_ATTRIBUTES, *values)]
 
     async def read_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
-        """Read rows of the user's tables."""
+        """Read rows of the user's tables; see `ServerSession.read_rows`."""
         return await self._tables.read_rows(self.connection, reads)
+
+    async def lock_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
+        """Read and lock rows of the user's tables; see `Session.lock_rows`."""
+        return await self._tables.lock_rows(self.connection, reads)
 
     async def volatile_among(self, table_names: Collection[str]) -> frozenset[str]:
         """See `Loaded.volatile_tables`."""

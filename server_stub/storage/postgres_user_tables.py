@@ -76,11 +76,20 @@ class PostgresUserTables(ServerUserTables[Connection, PostgresTable]):
         return to_wire(column, bound)
 
     async def _select(self, connection: Connection, group: RowGroup[PostgresTable]) -> Sequence[Sequence[Any]]:
+        return await self._selected(connection, group, "")
+
+    async def _lock(self, connection: Connection, group: RowGroup[PostgresTable]) -> Sequence[Sequence[Any]]:
+        # As an update locks them that leaves the key alone: rows that refer to these may be inserted.
+        return await self._selected(connection, group, " FOR NO KEY UPDATE")
+
+    async def _selected(
+        self, connection: Connection, group: RowGroup[PostgresTable], locking: str
+    ) -> Sequence[Sequence[Any]]:
         # The key's index.
         table = group.table
         selected = "".join(f", {table.columns[name].selection}" for name in group.names)
         ordinal = len(group.key_names) + 1
-        statement = f"SELECT ${ordinal}::int4{selected} FROM {table.quoted_name} WHERE {_condition(group, 1)}"
+        statement = f"SELECT ${ordinal}::int4{selected} FROM {table.quoted_name} WHERE {_condition(group, 1)}{locking}"
         return await connection.fetchmany(statement, [(*row.key, n) for n, row in enumerate(group.rows)])
 
     async def _update(

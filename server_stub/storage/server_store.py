@@ -31,7 +31,7 @@ from server_stub.core.model import (
 from server_stub.core.ports import CallReads, ProcessLookup, StoreBusy, StoreCounters, StoreError, StoreRetry, Work
 from server_stub.storage.codec import STATE_COLUMNS, Row, UnreadableRow, process_of, state_of
 from server_stub.storage.session import Session, do_work, found_by, read_local_attributes
-from xdb_sdk.protocol import ListRequest, TableMapping
+from xdb_sdk.protocol import Json, ListRequest, TableMapping
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +69,10 @@ class LostToOthers(StoreError):
 
 class ServerSession(Session, Protocol):
     """A `Session` that can also answer what delivery and the service API ask, outside of a transaction."""
+
+    async def read_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
+        """Read rows of the user's tables, without locks."""
+        ...
 
     async def find_due_calls(
         self, shard_ids: Collection[int], before_ms: int, limit: int, after: tuple[int, str, str, int] | None

@@ -47,8 +47,8 @@ class Session(Protocol):
         """Give execution, name and value of the attributes that the reads ask for, some perhaps twice."""
         ...
 
-    async def read_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
-        """Read rows of the user's tables."""
+    async def lock_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
+        """Read rows of the user's tables, which nobody else changes then until the transaction ends (semantics 5.4)."""
         ...
 
     async def volatile_among(self, table_names: Collection[str]) -> frozenset[str]:
@@ -101,7 +101,7 @@ async def _load_needs(session: Session, loaded: Loaded, needs: Needs) -> None:
         for execution_id, queue_name, message_id in await session.find_message_ids(needs.message_ids):
             loaded.executions[execution_id].known_message_ids.add((queue_name, message_id))
     if needs.rows:
-        loaded.rows = await session.read_rows(needs.rows)
+        loaded.rows = await session.lock_rows(needs.rows)
     loaded.local_attributes = await read_local_attributes(session, needs.local_attributes)
     table_names = {read.row.table_name for read in needs.rows}
     for execution in loaded.executions.values():

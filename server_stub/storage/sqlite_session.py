@@ -85,8 +85,8 @@ class SqliteSession:
                 found.append((name, value))
         return found
 
-    async def read_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
-        """Read rows of the user's tables."""
+    async def lock_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
+        """Read rows of the user's tables; the transaction has the lock of the whole file."""
         return {read: self._tables.read(read) for read in reads}
 
     async def volatile_among(self, table_names: Collection[str]) -> frozenset[str]:
