@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from server_stub import app
+from server_stub.config import ServerSettings
 from server_stub.core.model import ProcessKey
 from server_stub.core.ports import StoreError
 from server_stub.core.shards import shard_of
@@ -217,3 +219,36 @@ async def test_successor_at_the_same_address_waits_for_no_lease(servers: Servers
     second = await servers.start(place="here", lease=timedelta(seconds=60))
 
     assert is_shared(second)
+
+
+async def test_idle_servers_make_fewer_than_two_statements_a_second_each(servers: Servers) -> None:
+    usual = ServerSettings()
+    settings = {"heartbeat": usual.heartbeat, "lease": usual.lease, "member_timeout": usual.member_timeout}
+    first, second = await two(servers, **settings)
+    await asyncio.sleep(1)
+    before = [node.server.counters()["store"]["statements"] for node in (first, second)]
+    await asyncio.sleep(10)
+    after = [node.server.counters()["store"]["statements"] for node in (first, second)]
+
+    assert all(2 <= count - count_before < 20 for count, count_before in zip(after, before, strict=True))
+
+
+@pytest.mark.parametrize("error_ms", [600_000, -600_000], ids=["ahead", "behind"])
+async def test_wrong_clock_of_a_machine_changes_nothing(
+    servers: Servers, error_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await servers.start()
+    right = app.system_clock
+    monkeypatch.setattr(app, "system_clock", lambda: right() + error_ms)
+    second = await servers.start()
+    await eventually(lambda: is_shared(first, second))
+    ids = [process_id_of(node, seed=seed) for node in (first, second) for seed in "ab"]
+
+    began_s = asyncio.get_running_loop().time()
+    await asyncio.gather(*(second.client.start_process(each, NapProcess, 1.0) for each in ids))
+    statuses = await asyncio.gather(*(first.client.wait_for_process_completion(each, str, SOON) for each in ids))
+    took_s = asyncio.get_running_loop().time() - began_s
+
+    assert statuses == ["FIRED"] * 4
+    assert 1.0 <= took_s < 3.0
+    assert is_shared(first, second)
