@@ -5,7 +5,7 @@ from itertools import chain
 
 from server_stub.core.changes import Changes
 from server_stub.core.cluster import ClusterView, Member, Shard
-from server_stub.core.model import LocalAttributeRead, ProcessKey, RowRead
+from server_stub.core.model import LocalAttributeRead, ProcessKey, RowKey, RowRead
 from server_stub.core.ports import MappingRefused
 from server_stub.storage import mysql_statements as sql
 from server_stub.storage.cluster_codec import view_of
@@ -26,6 +26,7 @@ class MysqlSession:
     def __init__(self, connection: MysqlConnection, tables: MysqlUserTables) -> None:
         self.connection = connection
         self._tables = tables
+        self._absent_rows: list[RowKey] = []
 
     # --- what a transaction loads ---
 
@@ -73,7 +74,9 @@ class MysqlSession:
 
     async def lock_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
         """Read and lock rows of the user's tables; see `Session.lock_rows`."""
-        return await self._tables.lock_rows(self.connection, reads)
+        found = await self._tables.lock_rows(self.connection, reads)
+        self._absent_rows = [read.row for read, columns in found.items() if columns is None]
+        return found
 
     async def volatile_among(self, table_names: Collection[str]) -> frozenset[str]:
         """See `Loaded.volatile_tables`."""
@@ -87,7 +90,7 @@ class MysqlSession:
         texts = (part.texts(self.connection, rows) for part, rows in parts if rows)
         await self.connection.execute_all(chain.from_iterable(texts))
         if changes.row_writes:
-            await self._tables.write_rows(self.connection, changes.row_writes)
+            await self._tables.write_rows(self.connection, changes.row_writes, seen_absent=self._absent_rows)
 
     # --- what delivery scans ---
 

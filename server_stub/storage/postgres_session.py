@@ -7,7 +7,7 @@ import asyncpg
 
 from server_stub.core.changes import Changes
 from server_stub.core.cluster import ClusterView, Member, Shard
-from server_stub.core.model import LocalAttributeRead, ProcessKey, RowRead
+from server_stub.core.model import LocalAttributeRead, ProcessKey, RowKey, RowRead
 from server_stub.core.ports import MappingRefused
 from server_stub.storage import postgres_statements as sql
 from server_stub.storage.cluster_codec import view_of
@@ -27,6 +27,7 @@ class PostgresSession:
         self.connection = connection
         self._tables = tables
         self.statements = 0
+        self._absent_rows: list[RowKey] = []
 
     async def fetch(self, statement: str, *values: Any) -> Sequence[Row]:
         """Run a statement and give its rows."""
@@ -67,7 +68,9 @@ class PostgresSession:
 
     async def lock_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
         """Read and lock rows of the user's tables; see `Session.lock_rows`."""
-        return await self._tables.lock_rows(self.connection, reads)
+        found = await self._tables.lock_rows(self.connection, reads)
+        self._absent_rows = [read.row for read, columns in found.items() if columns is None]
+        return found
 
     async def volatile_among(self, table_names: Collection[str]) -> frozenset[str]:
         """See `Loaded.volatile_tables`."""
@@ -88,7 +91,7 @@ class PostgresSession:
             changed = [process for process in changed if process.is_current]
         await self._write_parts(rows_to_write(changes, changed, sql.WRITES))
         if changes.row_writes:
-            await self._tables.write_rows(self.connection, changes.row_writes)
+            await self._tables.write_rows(self.connection, changes.row_writes, seen_absent=self._absent_rows)
 
     async def _write_parts(self, parts: Iterable[tuple[sql.Part, Sequence[Row]]]) -> None:
         texts: list[str] = []

@@ -276,10 +276,18 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
 
     # --- writing ---
 
-    async def write_rows(self, connection: _ConnectionT, writes: Sequence[RowWrite]) -> None:
+    async def write_rows(
+        self, connection: _ConnectionT, writes: Sequence[RowWrite], *, seen_absent: Collection[RowKey] = ()
+    ) -> None:
         """Write columns of rows, several writes to one row in the order given (semantics 1.5, 7.3).
 
         Rows are locked until the transaction ends. A write without columns is none.
+
+        Args:
+            connection: In the transaction.
+            writes: What to write.
+            seen_absent: Rows that the transaction could not lock because there were none. Where code of the user's
+                runs at a write, it is not told from another transaction, and they may be there now.
 
         Raises:
             RowWriteFailed: Unknown table or column, a value that does not fit, or whatever the database says. The row
@@ -288,9 +296,12 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
         """
         used: dict[str, _TableT] = {}
         with self._doubting(used):
-            for group, mode in await self._bind_writes(connection, writes, used):
+            groups = await self._bind_writes(connection, writes, used)
+            unexpected = set() if volatile_names(used.values()) else set(seen_absent)
+            for group, mode in groups:
                 with self._driver_errors("WRITE", group):
-                    await self._write(connection, group, mode)
+                    await self._write(connection, group, mode, unexpected)
+                unexpected.difference_update(bound.row for bound in group.rows)
 
     async def _bind_writes(
         self, connection: _ConnectionT, writes: Sequence[RowWrite], used: dict[str, _TableT]
@@ -318,7 +329,9 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
             group.rows.sort(key=lambda bound: repr(bound.row.primary_key))
         return [groups[place] for place in sorted(groups, key=lambda place: place[0])]
 
-    async def _write(self, connection: _ConnectionT, group: RowGroup[_TableT], mode: RowWriteMode) -> None:
+    async def _write(
+        self, connection: _ConnectionT, group: RowGroup[_TableT], mode: RowWriteMode, unexpected: set[RowKey]
+    ) -> None:
         everyone = range(len(group.rows))
         match mode:
             case RowWriteMode.INSERT:
@@ -331,26 +344,32 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
                 if absent:
                     await self._insert_absent(connection, group, absent)
             case RowWriteMode.UPDATE_OR_INSERT:
-                await self._update_or_insert(connection, group)
+                await self._update_or_insert(connection, group, unexpected)
 
-    async def _update_or_insert(self, connection: _ConnectionT, group: RowGroup[_TableT]) -> None:
-        absent = await self._update_those_there(connection, group, range(len(group.rows)))
+    async def _update_or_insert(
+        self, connection: _ConnectionT, group: RowGroup[_TableT], unexpected: set[RowKey]
+    ) -> None:
+        absent = await self._update_those_there(connection, group, range(len(group.rows)), unexpected)
         if not absent:
             return
         inserted = await self._insert_absent(connection, group, absent)
         late = [ordinal for ordinal in absent if ordinal not in inserted]
         if not late:
             return
-        if not group.table.has_triggers:
-            # What was decided from the absence of a row has to be decided again.
-            raise StoreRetry(f"rows of {group.table.name!r} were inserted by others meanwhile")
-        await self._update_those_there(connection, group, late)
+        if await self._update_those_there(connection, group, late, unexpected) and not group.table.has_triggers:
+            raise StoreRetry(f"rows of {group.table.name!r} were inserted and deleted by others meanwhile")
 
     async def _update_those_there(
-        self, connection: _ConnectionT, group: RowGroup[_TableT], ordinals: Sequence[Ordinal]
+        self,
+        connection: _ConnectionT,
+        group: RowGroup[_TableT],
+        ordinals: Sequence[Ordinal],
+        unexpected: set[RowKey],
     ) -> list[Ordinal]:
         """Update some rows of a group and give the ordinals of the others, which are absent."""
         counts = Counter(await self._update(connection, group, ordinals))
+        if any(group.rows[ordinal].row in unexpected for ordinal in counts):
+            raise StoreRetry(f"rows of {group.table.name!r} were inserted by others meanwhile")
         for ordinal, count in counts.items():
             if count > 1:
                 error = ambiguous_key(group.table, count)
