@@ -482,6 +482,7 @@ def _dispatch_options(settings: ServerSettings) -> DispatchOptions:
         batch_probe_interval=settings.batch_probe_interval,
         initial_busy_wait=settings.initial_busy_wait,
         max_busy_wait=settings.max_busy_wait,
+        restart_patience=settings.worker_restart_patience,
         worker_headers=settings.worker_headers,
     )
 

@@ -125,6 +125,9 @@ class ServerSettings:
     worker_connect_timeout: Annotated[timedelta, "How long a connection to a worker may take to be made."] = timedelta(
         seconds=5
     )
+    worker_restart_patience: Annotated[
+        timedelta, "How long a worker that answered within a minute may be away before calls to it fail."
+    ] = timedelta(seconds=2)
     batch_probe_interval: Annotated[timedelta, "How long a worker without the batch endpoint is called singly."] = (
         timedelta(minutes=1)
     )

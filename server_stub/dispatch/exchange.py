@@ -17,7 +17,7 @@ from server_stub.dispatch.replies import (
     reply_of,
     reply_of_response,
     timed_out,
-    unreachable,
+    unreached,
 )
 from server_stub.dispatch.transport import WorkerConnectionError, WorkerResponse, WorkerTransport
 from xdb_sdk.protocol import (
@@ -153,7 +153,7 @@ class Exchange:
         except TimeoutError:
             self._expire(everything=True)
         except WorkerConnectionError as error:
-            self._settle_rest(unreachable(str(error)))
+            self._settle_rest(unreached(str(error), was_sent=error.was_sent))
         except _UnreadableLine as error:
             self._spoil(str(error))
         except AnswerTooLarge:

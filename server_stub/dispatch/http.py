@@ -86,4 +86,5 @@ class _HttpResponse:
 
 
 def _connection_error(error: Exception) -> WorkerConnectionError:
-    return WorkerConnectionError(f"{type(error).__name__}: {error}")
+    was_sent = not isinstance(error, aiohttp.ClientConnectorError | ValueError)
+    return WorkerConnectionError(f"{type(error).__name__}: {error}", was_sent=was_sent)

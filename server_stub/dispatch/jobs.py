@@ -36,6 +36,7 @@ from xdb_sdk.protocol import (
     WaitUntilAnswer,
     WaitUntilCall,
 )
+from xdb_sdk.protocol.tracing import Trace
 
 _NOTHING_LOADED = LoadedData()
 _NO_RESULTS = CommandResultsBody()
@@ -55,6 +56,7 @@ class RpcInvocation:
     timeout_ms: int
     read: ReadRequest
     needs_queue_sizes: bool = False
+    trace_context: str | None = None
 
 
 class Job(ABC):
@@ -77,6 +79,8 @@ class Job(ABC):
         "sent_at_s",
         "ticket",
         "timeout_s",
+        "trace",
+        "was_cut_off",
     )
 
     path: str
@@ -95,6 +99,8 @@ class Job(ABC):
         self.busy: Busy | None = None
         """How the worker last refused it, if it did."""
         self.is_alone = False
+        self.was_cut_off = False
+        """Whether the connection has broken once while the worker had it."""
         self.is_departing = False
         """Whether another server is to make the call, should this one's worker not have begun with it."""
         self.is_dropped = False
@@ -104,6 +110,8 @@ class Job(ABC):
         self.body = b""
         self.sent_at_s = 0.0
         """When it was written, on the clock `time.perf_counter`."""
+        self.trace: Trace | None = None
+        """The span of this round, from writing the call to its reply."""
         self.timeout_s = 0.0
         self.deadline_s = 0.0
 
@@ -126,6 +134,11 @@ class Job(ABC):
     def attempt(self) -> int:
         """Which attempt it is, from 1."""
         return 1
+
+    @property
+    @abstractmethod
+    def trace_context(self) -> str | None:
+        """The trace that led to the call."""
 
     @property
     @abstractmethod
@@ -212,6 +225,10 @@ class StateJob(Job):
         return self.call.key.attempt
 
     @property
+    def trace_context(self) -> str | None:
+        return self.call.trace_context
+
+    @property
     def is_begun(self) -> bool:
         """Whether the worker has the call, or has had it and the engine has its outcome."""
         return self.is_sent or self.is_submitted
@@ -256,6 +273,7 @@ class StateJob(Job):
             idempotency_key=self.idempotency_key,
             timeout_ms=timeout_ms,
             last_database_error=call.last_database_error,
+            trace_context=self.trace.context if self.trace is not None else None,
         )
         body: WaitUntilCall | ExecuteCall
         if call.key.api is StateApi.WAIT_UNTIL:
@@ -329,6 +347,10 @@ class RpcJob(Job):
     def tables(self) -> Sequence[TableMapping]:
         return self.invocation.process.tables
 
+    @property
+    def trace_context(self) -> str | None:
+        return self.invocation.trace_context
+
     def take_back(self) -> None:
         super().take_back()
         self.is_called = False
@@ -352,6 +374,7 @@ class RpcJob(Job):
             object_id=process.object_id,
             process_started_at_ms=process.started_at_ms,
             timeout_ms=round(self.timeout_s * 1_000),
+            trace_context=self.trace.context if self.trace is not None else None,
         )
         self.body = RpcCall(
             context=context,

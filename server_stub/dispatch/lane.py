@@ -13,8 +13,9 @@ from server_stub.dispatch.exchange import BATCH_HEADERS, CALL_HEADERS, BatchRefu
 from server_stub.dispatch.jobs import Job
 from server_stub.dispatch.measures import DispatchMeasures
 from server_stub.dispatch.options import DispatchCounters, DispatchOptions
-from server_stub.dispatch.replies import Abandoned, Busy, Reply, Spoiled, defective
+from server_stub.dispatch.replies import Abandoned, Busy, Reply, Spoiled, Unreached, defective
 from server_stub.dispatch.tasks import TaskSet
+from server_stub.dispatch.traces import begin_span, end_span
 from server_stub.dispatch.transport import WorkerConnectionError, WorkerTransport
 from xdb_sdk.protocol import PROCESS_CLOSED_PATH, WORKER_BATCH_PATH, DatabaseErrorInfo, ProcessClosedCall, join_url
 
@@ -24,6 +25,9 @@ _NOTICE_TIMEOUT_S = 5.0
 _FIRST_READ_WAIT_S = 0.1
 _LONGEST_READ_WAIT_S = 5.0
 _USE_CHECK_INTERVAL_S = 60.0
+_RECONNECT_WAIT_S = 0.1
+_KNOWN_FOR_S = 60.0
+"""How long after its last answer a worker that cannot be reached is taken to be restarting."""
 _GIVEN_UP_SENT = "the call was given up after it had been sent, and the worker may have made it"
 _GIVEN_UP_UNSENT = "the call was given up before it was sent"
 
@@ -48,6 +52,10 @@ class Lane:
     Everything handed over in one turn of the event loop is sent together. State calls wait in order while the worker is
     at its limit or says that it is busy; RPCs, whose callers wait, pass them. A worker that has refused an RPC is given
     fewer state calls than it takes, so that there is room for the next.
+
+    A worker that answered a short while ago and cannot be reached is probably being restarted: the same attempts are
+    sent again until it is back or patience is over. A call that was at the worker when it went is sent again once,
+    since it may be what brought it down; an RPC that was is not.
     """
 
     def __init__(self, url: str, around: Surroundings, on_unused: Callable[[str], object]) -> None:
@@ -70,6 +78,9 @@ class Lane:
         """Until when a part of `_accepted` is kept free for RPCs."""
         self._single_until_s = 0.0
         """Until when the worker is taken to lack the batch endpoint."""
+        self._answered_at_s = float("-inf")
+        self._away_since_s: float | None = None
+        """When the worker was first found to be away since it last answered."""
         self._is_closed = False
         self._check_use_later()
 
@@ -179,6 +190,7 @@ class Lane:
         if job.is_dropped:
             self._release(job)
             return False
+        begin_span(job)
         try:
             job.write(self._around.clock(), self._around.options.max_call_timeout)
         except Exception:
@@ -231,9 +243,16 @@ class Lane:
                     self._settle(job, defective(_GIVEN_UP_SENT if job.is_sent else _GIVEN_UP_UNSENT))
 
     def _settle(self, job: Job, reply: Reply) -> None:
+        if isinstance(reply, Unreached):
+            reply = self._unless_restarting(job, reply)
+        elif not isinstance(reply, Abandoned):
+            self._answered_at_s, self._away_since_s = asyncio.get_running_loop().time(), None
         self._around.measures.replied(job, reply)
+        end_span(job, reply)
         self._release(job)
-        if isinstance(reply, Busy):
+        if isinstance(reply, Unreached):
+            job.take_back()
+        elif isinstance(reply, Busy):
             job.busy = reply
             job.take_back()
             self._hold_back(reply.retry_after_s)
@@ -247,7 +266,7 @@ class Lane:
             self._schedule()
 
     def _pass_on(self, job: Job, reply: Reply) -> None:
-        if not isinstance(reply, Busy | Spoiled):
+        if not isinstance(reply, Busy | Spoiled | Unreached):
             job.reply_to(job, reply)
         elif self._is_closed or job.is_departing:
             job.reply_to(job, Abandoned())
@@ -259,6 +278,23 @@ class Lane:
         job.is_sent = False
         self._around.counters.in_flight -= 1
         self._around.counters.rpcs_in_flight -= job.is_rpc
+
+    def _unless_restarting(self, job: Job, reply: Unreached) -> Unreached | CallFailure:
+        """Give the failure of a call, unless its worker is taken to be restarting and the call is to wait for it."""
+        now_s = asyncio.get_running_loop().time()
+        if self._away_since_s is None:
+            self._away_since_s = now_s
+        patience_s = self._around.options.restart_patience.total_seconds()
+        is_restarting = self._away_since_s - self._answered_at_s < _KNOWN_FOR_S
+        if not is_restarting or now_s - self._away_since_s >= patience_s:
+            return reply.failure
+        if reply.was_sent:
+            if job.is_rpc or job.was_cut_off:
+                return reply.failure
+            job.was_cut_off = True
+        self._accepted = 0
+        self._busy_until_s = max(self._busy_until_s, now_s + _RECONNECT_WAIT_S)
+        return reply
 
     def _hold_back(self, retry_after_s: float) -> None:
         """Give the worker no more than it has for a while. What it finishes meanwhile is replaced."""

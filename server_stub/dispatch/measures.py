@@ -7,7 +7,7 @@ from functools import partial
 from server_stub.core.measures import SECONDS, SIZES, Histogram
 from server_stub.core.outcomes import CallFailure, Verdict
 from server_stub.dispatch.jobs import Job
-from server_stub.dispatch.replies import Abandoned, Busy, Reply, Spoiled
+from server_stub.dispatch.replies import Abandoned, Busy, Reply, Spoiled, Unreached
 from xdb_sdk.protocol import ReviseAnswer
 
 
@@ -46,6 +46,8 @@ def outcome_of(reply: Reply) -> str:
             return "worker_busy"
         case Spoiled():
             return "sent_again_alone"
+        case Unreached():
+            return "sent_again_after_restart"
         case Abandoned():
             return "given_up"
         case _:

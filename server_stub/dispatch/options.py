@@ -27,6 +27,7 @@ class DispatchOptions:
         initial_busy_wait: How long a worker that said 429 or 503 with Retry-After is given no more than it has, at
             least; doubled each time.
         max_busy_wait: The longest such wait; a worker cannot ask for more.
+        restart_patience: How long a worker that answered a short while ago may be away before calls to it fail.
         worker_headers: Sent with every request to a worker.
     """
 
@@ -43,6 +44,7 @@ class DispatchOptions:
     batch_probe_interval: timedelta = timedelta(minutes=1)
     initial_busy_wait: timedelta = timedelta(milliseconds=100)
     max_busy_wait: timedelta = timedelta(seconds=30)
+    restart_patience: timedelta = timedelta(seconds=2)
     worker_headers: Mapping[str, str] = field(default_factory=dict)
 
 

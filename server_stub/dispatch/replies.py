@@ -31,11 +31,19 @@ class Spoiled:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreached:
+    """There was no connection to the worker, or it broke; `was_sent` says whether the call may have been made."""
+
+    failure: CallFailure
+    was_sent: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Abandoned:
     """The server is closing."""
 
 
-Reply: TypeAlias = Answer | ReviseAnswer | Busy | Spoiled | Abandoned | CallFailure
+Reply: TypeAlias = Answer | ReviseAnswer | Busy | Spoiled | Unreached | Abandoned | CallFailure
 
 
 def reply_of(answer_type: type[Answer], url: str, status: int, body: Json, retry_after_s: float | None) -> Reply:
@@ -85,10 +93,10 @@ def invalid_response(details: str, status: int = 200) -> CallFailure:
     return CallFailure(kind, kind.value, clip_text(details, MAX_DETAILS_BYTES), http_status=status)
 
 
-def unreachable(details: str) -> CallFailure:
-    """Give the failure of a call without connection."""
+def unreached(details: str, *, was_sent: bool) -> Unreached:
+    """Give the reply to a call without connection."""
     kind = FailureKind.UNREACHABLE
-    return CallFailure(kind, kind.value, clip_text(details, MAX_DETAILS_BYTES))
+    return Unreached(CallFailure(kind, kind.value, clip_text(details, MAX_DETAILS_BYTES)), was_sent)
 
 
 def defective(what: str) -> CallFailure:

@@ -6,7 +6,14 @@ from typing import Protocol
 
 
 class WorkerConnectionError(Exception):
-    """The worker cannot be reached, or the connection broke before the response was complete. The text says how."""
+    """The worker cannot be reached, or the connection broke before the response was complete. The text says how.
+
+    `was_sent` is false if the request certainly never reached a worker.
+    """
+
+    def __init__(self, message: str, *, was_sent: bool) -> None:
+        self.was_sent = was_sent
+        super().__init__(message)
 
 
 class WorkerResponse(Protocol):

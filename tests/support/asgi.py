@@ -49,7 +49,7 @@ class AsgiTransport:
         parts = urlsplit(url)
         app = self._apps.get(f"{parts.scheme}://{parts.netloc}")
         if app is None:
-            raise WorkerConnectionError(f"connection to {parts.netloc} refused")
+            raise WorkerConnectionError(f"connection to {parts.netloc} refused", was_sent=False)
         async with asyncio.timeout(timeout_s):
             connection = _Connection(body)
             task = asyncio.create_task(connection.run(app, _scope(parts.path, parts.netloc, parts.scheme, headers)))
@@ -90,12 +90,12 @@ class _Connection:
         """Give the pieces of the body as the app sends them."""
         while (message := await self._sent.get()) is not None:
             if message["type"] == "failed":
-                raise WorkerConnectionError("the connection broke before the response was complete")
+                raise WorkerConnectionError("the connection broke before the response was complete", was_sent=True)
             if body := message.get("body", b""):
                 yield body
             if not message.get("more_body", False):
                 return
-        raise WorkerConnectionError("the connection broke before the response was complete")
+        raise WorkerConnectionError("the connection broke before the response was complete", was_sent=True)
 
     async def _receive(self) -> Message:
         if self._request is not None:

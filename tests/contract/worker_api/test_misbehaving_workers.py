@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import cast
 
 import pytest
@@ -138,7 +139,7 @@ async def test_connection_that_breaks_fails_only_what_was_not_answered() -> None
         )
         request.writer.close()
 
-    outcomes = await outcomes_of(behave, calls=4)
+    outcomes = await outcomes_of(behave, calls=4, options=DispatchOptions(restart_patience=timedelta(0)))
 
     kinds = [outcome.kind if isinstance(outcome, CallFailure) else None for outcome in outcomes]
     assert kinds == [None, None, FailureKind.UNREACHABLE, FailureKind.UNREACHABLE]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from datetime import timedelta
 
 import pytest
 from starlette.types import Receive, Scope, Send
@@ -229,7 +230,7 @@ async def test_broken_connection_fails_only_what_was_not_answered() -> None:
         await send({"type": "http.response.body", "body": answer_line(first, Answer(200, DONE)), "more_body": True})
         raise ConnectionResetError
 
-    async with dispatching(app=app) as world:
+    async with dispatching(app=app, options=DispatchOptions(restart_patience=timedelta(0))) as world:
         world.dispatcher.dispatch([make_call(number) for number in (1, 2, 3)])
         outcomes = await world.sink.wait_for(3)
 
