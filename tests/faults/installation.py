@@ -13,13 +13,14 @@ from xdb_sdk import AsyncClient, ClientOptions, ClientRetryPolicy
 
 _QUICK_RETRIES = ClientRetryPolicy(max_attempts=1_000, max_backoff=timedelta(milliseconds=300))
 
-_LEFT_OVER = {
+LEFT_OVER = {
     "open executions": "SELECT process_id FROM xdb_sys_process_execution WHERE status = 'RUNNING'",
     "open states": "SELECT process_execution_id, state_id FROM xdb_sys_async_state_execution WHERE status = 'RUNNING'",
     "calls to make": "SELECT process_execution_id FROM xdb_sys_async_state_execution WHERE due_at_ms IS NOT NULL",
     "timers": "SELECT process_execution_id, state_id FROM xdb_sys_timer_tasks",
     "messages": "SELECT process_execution_id, queue_name FROM xdb_sys_internal_queue",
 }
+"""What finds what is not done, by what it is."""
 
 
 class Installation:
@@ -81,6 +82,10 @@ class Installation:
         """Make a client that goes on trying while a server is away."""
         return AsyncClient(registry, self.client_options)
 
+    def clients(self) -> list[AsyncClient]:
+        """See `Target.clients`."""
+        return [self.client()]
+
     @property
     def client_options(self) -> ClientOptions:
         """Where both are."""
@@ -93,7 +98,7 @@ class Installation:
 
     def check_nothing_is_left(self) -> None:
         """Check that all that was begun has ended, and that the file is sound."""
-        assert {name: self.sql(query) for name, query in _LEFT_OVER.items()} == {name: [] for name in _LEFT_OVER}
+        assert {name: self.sql(query) for name, query in LEFT_OVER.items()} == {name: [] for name in LEFT_OVER}
         assert self.sql("PRAGMA integrity_check") == [("ok",)]
 
     def check_logs(self) -> None:

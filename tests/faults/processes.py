@@ -12,6 +12,7 @@ from xdb_sdk import (
     PersistenceLoadingPolicy,
     ProcessContext,
     Registry,
+    RetryPolicy,
     StateDecision,
     Worker,
     data_attribute,
@@ -23,9 +24,13 @@ from xdb_sdk import (
 POSTINGS = 4
 CALL_TIMEOUT_S = 1
 CALLS_FILE = "calls.txt"
-"""In the working directory of the worker: a line for the beginning and one for the end of each call of a `Step`."""
+"""In the working directory of the worker: a line for the beginning and one for the end of each call of a `Step`, and
+one for each call of a `Fail`."""
 
-CREATE_LEDGERS = "CREATE TABLE ledgers (id TEXT PRIMARY KEY, total INTEGER, entries TEXT)"
+CREATE_LEDGERS = "CREATE TABLE ledgers (id VARCHAR(100) PRIMARY KEY, total INTEGER, entries TEXT)"
+
+ATTEMPTS = 6
+STUBBORN = RetryPolicy(initial_interval_seconds=0.5, backoff_coefficient=1, maximum_attempts=ATTEMPTS)
 
 LOCKED = PersistenceLoadingPolicy.all().locking(["entries"], LockType.EXCLUSIVE_LOCK)
 
@@ -85,6 +90,21 @@ def leave_trace(line: str) -> None:
         calls.write(f"{line}\n")
 
 
+@state(execute_api_retry_policy=STUBBORN)
+class Fail(AsyncState[None]):
+    """Leaves a trace of each attempt, and fails."""
+
+    def execute(self, ctx: ProcessContext) -> StateDecision:
+        leave_trace(f"{ctx.process_id} attempt {ctx.attempt}")
+        raise ConnectionError("nobody is there")
+
+
+class Failure(ObjectProcess):
+    """Uses its attempts up."""
+
+    starting_state = Fail
+
+
 class Walker(ObjectProcess):
     """Takes a slow step and puts out which attempt it was."""
 
@@ -92,6 +112,6 @@ class Walker(ObjectProcess):
 
 
 registry = Registry()
-registry.add_processes(Ledger, Mailbox, Tree, Sleeper, Walker)
+registry.add_processes(Ledger, Mailbox, Tree, Sleeper, Walker, Failure)
 
 app = Worker(registry)

@@ -88,6 +88,15 @@ class RunningCommand:
             raise AssertionError(f"{self._name} did not start: {self.first_line}{self.log_file.read_text()}")
         return found[0]
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet; a frozen one has not."""
+        return self._process.poll() is None
+
+    def send(self, signal_number: int) -> None:
+        """Send a signal, and do not wait for what comes of it."""
+        self._process.send_signal(signal_number)
+
     def stop(self, signal_number: int = signal.SIGTERM) -> int:
         """Send a signal and give the exit status; does nothing more when it has stopped."""
         self._process.send_signal(signal_number)

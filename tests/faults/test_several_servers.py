@@ -1,0 +1,131 @@
+"""Servers that come, go and die: who owns which shard, and what becomes of its work (idempotency-and-shards D.7)."""
+
+import asyncio
+from collections.abc import Callable
+from itertools import chain
+
+import pytest
+
+from tests.faults.cluster import LEASE_S, NUM_SHARDS, Cluster, eventually
+from tests.faults.load import Load
+from tests.faults.processes import ATTEMPTS, CALLS_FILE, CREATE_LEDGERS, Failure, Walker
+from tests.support.real_processes import RunningCommand
+from xdb_sdk import ProcessFailed
+
+ALL_SHARDS = set(range(NUM_SHARDS))
+SERVERS_AT_ONCE = 10
+WALKERS = 8
+STEP_S = 1.5
+
+NewCluster = Callable[..., Cluster]
+
+
+async def test_two_servers_share_the_shards_out(new_cluster: NewCluster) -> None:
+    with new_cluster() as cluster:
+        await eventually(cluster.is_shared_out, within_s=20)
+        counts = [len(server.owned_shards()) for server in cluster.servers]
+
+    assert sum(counts) == NUM_SHARDS
+    assert all(5 <= count <= 11 for count in counts)
+    cluster.check_logs()
+
+
+async def test_ten_servers_that_start_at_once_on_an_empty_database_own_each_shard_once(new_cluster: NewCluster) -> None:
+    with new_cluster(servers=SERVERS_AT_ONCE) as cluster:
+        await eventually(cluster.is_shared_out)
+        await eventually(lambda: has_each_range_one_owner(cluster))
+
+    cluster.check_logs()
+
+
+def has_each_range_one_owner(cluster: Cluster) -> bool:
+    """Whether the range of each shard has grown by one with each server that gained it."""
+    gained = sum(server.transfers()["gained"] for server in cluster.servers)
+    shards = cluster.servers[0].cluster_status()["shards"]
+    return bool(gained == sum(shard["range_id"] for shard in shards))
+
+
+async def test_server_set_to_another_number_of_shards_is_refused(new_cluster: NewCluster) -> None:
+    with new_cluster(servers=1) as cluster:
+        options = ("--port", "0", "--database-url", cluster.database_url, "--num-shards", "8")
+        refused = RunningCommand("server", *options, directory=cluster.directory)
+        status = await asyncio.to_thread(refused.wait)
+
+    assert status == 1
+    [message] = refused.log_file.read_text().splitlines()
+    assert message.startswith("Error: ")
+    assert "16" in message
+    assert "8" in message
+
+
+async def test_killed_servers_shards_are_taken_over_and_its_work_is_done_once(new_cluster: NewCluster) -> None:
+    taken_over_after_s = 0.0
+
+    async def kill_one(load: Load) -> None:
+        nonlocal taken_over_after_s
+        await eventually(cluster.is_shared_out)
+        for _ in range(3):
+            await load.progress()
+        await asyncio.to_thread(victim.kill)
+        taken_over_after_s = await eventually(lambda: heir.owned_shards() == ALL_SHARDS)
+
+    with new_cluster() as cluster:
+        victim, heir = cluster.servers
+        cluster.sql(CREATE_LEDGERS)
+        load = Load(cluster, seed=1)
+        await load.run(kill_one)
+
+    assert taken_over_after_s < LEASE_S + 5
+    load.check_ledgers()
+    cluster.check_nothing_is_left()
+    cluster.check_logs()
+
+
+async def test_stopped_server_gives_its_shards_up_at_once_and_each_call_finishes_once(new_cluster: NewCluster) -> None:
+    process_ids = [f"walk-{number}" for number in range(WALKERS)]
+
+    with new_cluster() as cluster:
+        victim, heir = cluster.servers
+        await eventually(cluster.is_shared_out)
+        async with cluster.client(heir) as client:
+            for process_id in process_ids:
+                await client.start_process(process_id, Walker, STEP_S)
+            await eventually(lambda: len(traces(cluster)) == WALKERS)
+            stopping = asyncio.create_task(asyncio.to_thread(victim.stop))
+            taken_over_after_s = await eventually(lambda: heir.owned_shards() == ALL_SHARDS)
+            attempts = await asyncio.gather(*(client.wait_for_process_completion(id_, int) for id_ in process_ids))
+            await stopping
+
+    assert taken_over_after_s < 3
+    assert attempts == [1] * WALKERS
+    assert sorted(traces(cluster)) == sorted(chain(*((f"{id_} begins", f"{id_} ends") for id_ in process_ids)))
+    cluster.check_nothing_is_left()
+    cluster.check_logs()
+
+
+async def test_attempts_are_counted_on_when_their_server_dies(new_cluster: NewCluster) -> None:
+    process_ids = [f"failure-{number}" for number in range(WALKERS)]
+
+    with new_cluster() as cluster:
+        victim, heir = cluster.servers
+        await eventually(cluster.is_shared_out)
+        async with cluster.client(heir) as client:
+            for process_id in process_ids:
+                await client.start_process(process_id, Failure)
+            await eventually(lambda: len(traces(cluster)) > 2 * WALKERS)
+            await asyncio.to_thread(victim.kill)
+            for process_id in process_ids:
+                with pytest.raises(ProcessFailed, match="nobody is there"):
+                    await client.wait_for_process_completion(process_id)
+
+    for process_id in process_ids:
+        attempts = [int(line.split()[2]) for line in traces(cluster) if line.startswith(f"{process_id} ")]
+        assert sorted(set(attempts)) == list(range(1, ATTEMPTS + 1))
+        assert len(attempts) <= ATTEMPTS + 1, "only the one that was under way is made again"
+    cluster.check_nothing_is_left()
+
+
+def traces(cluster: Cluster) -> list[str]:
+    """Give the lines that calls have left."""
+    file = cluster.directory / CALLS_FILE
+    return file.read_text().splitlines() if file.exists() else []
