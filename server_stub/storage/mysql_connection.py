@@ -29,7 +29,7 @@ _MAX_BYTES_OF_CHARACTER: Final = 4
 _MIN_PACKET_BYTES: Final = 16 * 1024 * 1024
 """What the server has to take at once: the largest call of a client with all that is written with it, escaped."""
 
-_SQL_MODE: Final = "STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO"
+_SQL_MODE: Final = "STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO"
 _SETTINGS: Final = f"""
     SET NAMES utf8mb4 COLLATE {{collation}};
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;

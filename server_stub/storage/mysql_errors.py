@@ -11,9 +11,6 @@ _INCORRECT_STRING: Final = "Incorrect string value"
 _ILLEGAL_MIX: Final = 1267
 """Of collations: the same, where the text is compared."""
 _DUPLICATE: Final = 1062
-_PRIMARY: Final = ("'PRIMARY'", ".PRIMARY'")
-"""The end of the message of an error over a row whose primary key another has, in MariaDB and in MySQL."""
-
 _KINDS: Final = {
     **dict.fromkeys((1022, 1062, 1169, 1586), "UNIQUE"),
     **dict.fromkeys((1048, 1263, 1364), "NOT_NULL"),
@@ -57,8 +54,8 @@ def is_of_character_set(error: MySQLError) -> bool:
 
 
 def is_duplicate_key(error: MySQLError) -> bool:
-    """Say whether a row could not be inserted because another has its primary key."""
-    return code_of(error) == _DUPLICATE and str(error.args[-1]).endswith(_PRIMARY)
+    """Say whether a row could not be inserted because another has its key, primary or not."""
+    return code_of(error) == _DUPLICATE
 
 
 def database_error(error: MySQLError, operation: Literal["READ", "WRITE"], table_name: str | None) -> DatabaseErrorInfo:

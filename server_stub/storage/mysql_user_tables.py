@@ -62,6 +62,8 @@ class MysqlColumn(UserColumn):
     character_set: str | None = None
     is_exact: bool = True
     """Whether two values that differ on the wire differ in the database."""
+    is_ascii_plain: bool = False
+    """Whether texts of ASCII that differ by more than case, and blanks at the end, differ in the database."""
     is_fixed: bool = False
     """Whether binary data has exactly `max_length` bytes."""
     members: tuple[str, ...] | None = None
@@ -91,16 +93,20 @@ class MysqlUserTables(ServerUserTables[MysqlConnection, MysqlTable]):
             bound = canonical_number(column, bound)
         return _to_wire(column, bound)
 
-    def _identity(self, table: MysqlTable, row: RowKey) -> object:
-        """Tell keys of ASCII apart: to no collation is there more in them than the case, and blanks at the end."""
+    def _identity(self, table: MysqlTable, row: RowKey) -> object | None:
+        """Tell keys of ASCII apart where the collation finds no more in them than the case, and blanks at the end."""
+        if not table.primary_key:
+            return None
         parts = []
         for name, value in row.primary_key:
-            if not table.columns[name].is_exact:
-                if not isinstance(value, str) or not value.isascii() or not value.isprintable():
-                    return table.name
+            column = table.columns[name]
+            if not column.is_exact:
+                is_text = isinstance(value, str) and value.isascii() and value.isprintable()
+                if not column.is_ascii_plain or not is_text:
+                    return None
                 value = value.lower().rstrip(" ")
             parts.append((name, repr(value)))
-        return (table.name, *parts) if table.primary_key else table.name
+        return tuple(parts), table.name
 
     async def _select(self, connection: MysqlConnection, group: RowGroup[MysqlTable]) -> Sequence[Sequence[Any]]:
         return await self._selected(connection, group, "")
@@ -144,7 +150,9 @@ class MysqlUserTables(ServerUserTables[MysqlConnection, MysqlTable]):
         try:
             await self._insert(connection, group, ordinals)
         except MySQLError as error:
-            if is_duplicate_key(error) and not group.table.has_triggers:
+            # The transaction goes on after an error. A row that is in the way by another key is one of the user's.
+            absent = RowGroup(group.table, group.key_names, (), [group.rows[n] for n in ordinals])
+            if is_duplicate_key(error) and await self._select(connection, absent):
                 raise StoreRetry(f"a row of {group.table.name!r} was inserted by another meanwhile") from error
             raise
         return ordinals
@@ -397,6 +405,7 @@ def column_of(row: Sequence[Any], checks: Collection[str]) -> MysqlColumn:
         selection=_selection(name, data_type, family),
         character_set=character_set,
         is_exact=family is not ColumnFamily.TEXT or _is_exact(collation),
+        is_ascii_plain=collation is not None and _ASCII_PLAIN.fullmatch(collation) is not None,
         is_fixed=data_type == "binary",
         members=_members(declared_type) if data_type in ("enum", "set") else None,
     )
@@ -438,6 +447,13 @@ def _selection(name: str, data_type: str, family: ColumnFamily) -> str:
     if family in _TIMES:
         return f"CAST({column} AS CHAR)"  # also what Python has no date or time for
     return column
+
+
+# Not those of languages: to some "y" is "i", or "w" is "v".
+_ASCII_PLAIN: Final = re.compile(
+    "(utf8mb4|utf8mb3|utf8|latin1|ascii)_((general|swedish|unicode|unicode_520|0900|uca1400)_)?"
+    "(nopad_)?((ai|as)_)?(ci|cs|bin)"
+)
 
 
 def _is_exact(collation: str | None) -> bool:

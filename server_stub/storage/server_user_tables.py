@@ -141,9 +141,9 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
     def _driver_errors(self, operation: Operation, group: RowGroup[_TableT]) -> AbstractContextManager[None]:
         """Give a context in which errors of the driver that concern the rows of a group become errors of the port."""
 
-    def _identity(self, table: _TableT, row: RowKey) -> object:
-        """Give the same for all keys that may name one row, so that writes to it stay in order; all keys may."""
-        return table.name
+    def _identity(self, table: _TableT, row: RowKey) -> object | None:
+        """Give the same for all keys that may name one row; None when each key of the table may name it."""
+        return row if table.is_key_exact else None
 
     # --- tables ---
 
@@ -306,28 +306,33 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
     async def _bind_writes(
         self, connection: _ConnectionT, writes: Sequence[RowWrite], used: dict[str, _TableT]
     ) -> list[tuple[RowGroup[_TableT], RowWriteMode]]:
-        """Give groups in the order in which to write them: each writes a row once."""
+        """Give groups in the order in which to write them: each writes a row once, by whichever of its names."""
+        bound = [await self._bind_write(connection, write, used) for write in writes if write.columns]
+        one_by_one = {table.name for table, _, write in bound if self._identity(table, write.row) is None}
         turns: defaultdict[object, int] = defaultdict(int)
         groups: dict[tuple[int, object], tuple[RowGroup[_TableT], RowWriteMode]] = {}
-        for write in writes:
-            if not write.columns:
-                continue
-            with refusals("WRITE", write.row):
-                table = await self._used(connection, write.row.table_name, used)
-                columns = bind_columns(table, write, self._to_database)
-                key = bind_key(table, write.row, self._to_database)
-            key_names, names = (tuple(column.name for column, _ in bound) for bound in (key, columns))
-            identity = write.row if table.is_key_exact else self._identity(table, write.row)
+        for table, row, write in bound:
+            identity = table.name if table.name in one_by_one else self._identity(table, write.row)
             turn = turns[identity]
             turns[identity] += 1
+            key_names = tuple(name for name, _ in write.row.primary_key)
+            names = tuple(write.columns)
             shape = (table.name, key_names, names, write.mode)
             group, _ = groups.setdefault((turn, shape), (RowGroup(table, key_names, names), write.mode))
-            bound_key, values = (tuple(value for _, value in bound) for bound in (key, columns))
-            group.rows.append(BoundRow(write.row, bound_key, values))
+            group.rows.append(row)
         for group, _ in groups.values():
             # So that two transactions with the same rows wait for each other's locks in one order.
             group.rows.sort(key=lambda bound: repr(bound.row.primary_key))
         return [groups[place] for place in sorted(groups, key=lambda place: place[0])]
+
+    async def _bind_write(
+        self, connection: _ConnectionT, write: RowWrite, used: dict[str, _TableT]
+    ) -> tuple[_TableT, BoundRow, RowWrite]:
+        with refusals("WRITE", write.row):
+            table = await self._used(connection, write.row.table_name, used)
+            columns = bind_columns(table, write, self._to_database)
+            key = bind_key(table, write.row, self._to_database)
+        return table, BoundRow(write.row, *(tuple(value for _, value in bound) for bound in (key, columns))), write
 
     async def _write(
         self, connection: _ConnectionT, group: RowGroup[_TableT], mode: RowWriteMode, unexpected: set[RowKey]

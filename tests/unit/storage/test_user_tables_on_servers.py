@@ -1,6 +1,7 @@
 """What user tables cost a database server, how long is believed what is known of them, and who waits for whom."""
 
 import asyncio
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -276,6 +277,19 @@ async def test_a_row_that_a_trigger_leaves_out_is_left_out(postgres: PostgresCli
     reads = [RowRead(row, ("v",)) for row in rows]
     found = await postgres.tables.read_rows(postgres.connection, reads)
     assert [found[read] for read in reads] == [None, {"v": 1}]
+
+
+async def test_a_row_that_a_policy_hides_is_refused(postgres: PostgresClient) -> None:
+    role = f"xdb_test_{secrets.token_hex(8)}"
+    await postgres.run("CREATE TABLE t (id INTEGER PRIMARY KEY, v INTEGER); INSERT INTO t VALUES (1, 1)")
+    await postgres.run("ALTER TABLE t ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON t USING (false) WITH CHECK (true)")
+    await postgres.run(f"CREATE ROLE {role}; GRANT ALL ON t TO {role}; SET ROLE {role}")
+
+    with pytest.raises(RowWriteFailed, match="row-level security") as refusal:
+        await postgres.tables.write_rows(postgres.connection, [RowWrite(row_key("t", 1), {"v": 2})])
+    await postgres.run(f"RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}")
+
+    assert (refusal.value.error.kind, refusal.value.error.code) == ("OTHER", "42501")
 
 
 @pytest.mark.parametrize("settings", ["datestyle = 'SQL, DMY'", "timezone = 'Asia/Kolkata'", "extra_float_digits = -5"])
