@@ -28,6 +28,7 @@ from server_stub.api.refusals import internal_error, refusal, unavailable, unkno
 from server_stub.core.ports import StoreError
 from server_stub.engine.errors import ServiceError
 from xdb_sdk.protocol import SERVICE_BATCH_PATH, SERVICE_PREFIX, ErrorSubType
+from xdb_sdk.protocol.tracing import valid_trace_context
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ class ServiceApi:
         except ClientDisconnected:
             logger.debug("call cut off")
         else:
-            await _send(send, await self._calls.respond(operation, body))
+            await _send(send, await self._calls.respond(operation, body, _trace_context(scope)))
 
     async def _serve_batch(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -176,6 +177,15 @@ _CLOSE = (b"connection", b"close")
 def _path_below_mount(scope: Scope) -> str:
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
+
+
+def _trace_context(scope: Scope) -> str | None:
+    """Give the trace that the headers of a request tell of, in the form of the wire models."""
+    found = {name: value for name, value in scope["headers"] if name in (b"traceparent", b"tracestate")}
+    parent, state = found.get(b"traceparent"), found.get(b"tracestate")
+    if parent is None:
+        return None
+    return valid_trace_context((parent if state is None else parent + b" " + state).decode("latin-1"))
 
 
 def _label(scope: Scope) -> str:

@@ -21,6 +21,7 @@ from xdb_sdk.protocol import (
     BATCH_CONTENT_TYPE,
     UNKNOWN_CALL_ID,
     LineSplitter,
+    ServiceRequest,
     WireModel,
     answer_line,
     call_id_of,
@@ -39,7 +40,7 @@ class CallLine(Protocol):
 
     call_id: int
     operation: str
-    body: WireModel
+    body: ServiceRequest
 
 
 def _line_type(operation: Operation) -> type[WireModel]:

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,7 +15,8 @@ from server_stub.api.operations import OPERATIONS, Operation, ServiceOperations
 from server_stub.api.refusals import internal_error, invalid_fields, invalid_request, too_large
 from server_stub.core.json_text import find_json_problem
 from server_stub.engine.errors import ServiceError
-from xdb_sdk.protocol import WireModel, find_large_value
+from xdb_sdk.protocol import ServiceRequest, WireModel, find_large_value
+from xdb_sdk.protocol.tracing import Kind, Trace, traced
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +52,17 @@ class Calls:
             operation.name: getattr(operations, operation.method) for operation in OPERATIONS.values()
         }
 
-    async def respond(self, operation: Operation, body: bytes) -> Response:
-        """Carry out a call whose body is the request of `operation`. Never raises an `Exception`."""
+    async def respond(self, operation: Operation, body: bytes, trace_context: str | None = None) -> Response:
+        """Carry out a call whose body is the request of `operation`. Never raises an `Exception`.
+
+        `trace_context` is what the headers tell; what the request says itself is better.
+        """
         began_s = time.perf_counter()
-        request: WireModel | None = None
+        request: ServiceRequest | None = None
         try:
             request = self._parse(operation, body)
+            if request.trace_context is None and trace_context is not None:
+                request = _within(request, trace_context)
             response = await self.carry_out(operation, request, body)
         except ServiceError as error:
             response = response_of(error)
@@ -67,13 +74,13 @@ class Calls:
         self.measures.answered(operation, status, began_s)
         log_request(operation, status, began_s, request)
 
-    def _parse(self, operation: Operation, body: bytes) -> WireModel:
+    def _parse(self, operation: Operation, body: bytes) -> ServiceRequest:
         try:
             return operation.request_type.model_validate_json(body)
         except ValidationError as error:
             raise invalid_fields(error) from error
 
-    async def carry_out(self, operation: Operation, request: WireModel, text: bytes) -> Response:
+    async def carry_out(self, operation: Operation, request: ServiceRequest, text: bytes) -> Response:
         """Check a parsed request and carry it out.
 
         Args:
@@ -85,22 +92,35 @@ class Calls:
             ServiceError: It was refused.
         """
         self._check(request, text)
+        with traced(f"xdb {operation.name}", Kind.SERVER, request.trace_context) as trace:
+            if trace.is_collected:
+                trace.describe({"xdb.process_id": getattr(request, "process_id", None)})
+                request = _within(request, trace.context)
+            return Response(200, (await self._perform(operation, request, trace)).to_json())
+
+    async def _perform(self, operation: Operation, request: ServiceRequest, trace: Trace) -> WireModel:
         try:
-            answer = await self._methods[operation.name](request)
-        except ServiceError:
+            return await self._methods[operation.name](request)
+        except ServiceError as error:
+            if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                trace.fail(error.body.error_sub_type)
             raise
         except Exception as error:
             error_id = self._ids()
             logger.exception("operation failed", extra={"operation": operation.name, "error_id": error_id})
+            trace.fail(f"error_id={error_id}", error)
             raise internal_error(error_id) from error
-        return Response(200, answer.to_json())
 
-    def _check(self, request: WireModel, text: bytes) -> None:
+    def _check(self, request: ServiceRequest, text: bytes) -> None:
         limits = self._limits
         if len(text) > limits.max_value_bytes and (large := find_large_value(request, limits.max_value_bytes)):
             raise too_large(large, f"{limits.max_value_bytes} bytes", "max_value_bytes")
         if problem := find_json_problem(text, max_depth=limits.max_json_depth):
             raise invalid_request(problem)
+
+
+def _within(request: ServiceRequest, trace_context: str | None) -> ServiceRequest:
+    return request.model_copy(update={"trace_context": trace_context})
 
 
 def log_request(operation: str, status: int, began_s: float, request: WireModel | None = None) -> None:

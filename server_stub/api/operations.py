@@ -16,6 +16,7 @@ from xdb_sdk.protocol import (
     PublishRequest,
     RpcRequest,
     RpcServiceAnswer,
+    ServiceRequest,
     SetAttributesRequest,
     SkipTimerRequest,
     StartAnswer,
@@ -89,7 +90,7 @@ class Operation:
 
     name: str
     method: str
-    request_type: type[WireModel]
+    request_type: type[ServiceRequest]
     answer_type: type[WireModel]
 
 

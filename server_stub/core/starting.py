@@ -86,6 +86,7 @@ def new_execution(request: StartRequest, process_execution_id: str, now_ms: int,
         started_at_ms=now_ms,
         timeout_at_ms=now_ms + request.timeout_ms if request.timeout_ms else None,
         shard_id=shard_id,
+        trace_context=request.trace_context,
     )
     return Execution(process=process, states={})
 

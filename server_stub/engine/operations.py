@@ -205,6 +205,7 @@ class Operations:
             timeout_ms=min(request.timeout_ms, self._options.max_rpc_timeout_ms),
             read=request.read,
             needs_queue_sizes=request.needs_queue_sizes,
+            trace_context=request.trace_context,
         )
         ends_at_s = asyncio.get_running_loop().time() + invocation.timeout_ms / 1_000
 

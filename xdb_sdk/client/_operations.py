@@ -52,6 +52,7 @@ from xdb_sdk.protocol import (
     ReadRequest,
     RpcRequest,
     RpcServiceAnswer,
+    ServiceRequest,
     SetAttributesRequest,
     SkipTimerRequest,
     StartAnswer,
@@ -68,6 +69,7 @@ from xdb_sdk.protocol import (
     WaitForStateRequest,
     WireModel,
 )
+from xdb_sdk.protocol.tracing import current_trace_context
 
 READ_AS_DECLARED = ReadRequest()
 """Read nothing at first: a worker that needs data says which, and is called again with it."""
@@ -442,7 +444,7 @@ class Operations:
         self,
         operation: str,
         subject: str,
-        request: WireModel,
+        request: ServiceRequest,
         answer: type[Answer],
         *,
         timeout_s: float | None = None,
@@ -451,7 +453,7 @@ class Operations:
         call = Call(
             operation=operation,
             subject=subject,
-            body=request.to_json(),
+            body=_body_of(request),
             answer=answer,
             timeout_s=self._api_timeout_s if timeout_s is None else timeout_s,
             is_repeatable=is_repeatable,
@@ -464,7 +466,7 @@ class Operations:
         timeout: timedelta | None,
         operation: str,
         subject: str,
-        request: Callable[[Mapping[str, Any], int], WireModel],
+        request: Callable[[Mapping[str, Any], int], ServiceRequest],
         answer_type: type[WaitAnswer],
     ) -> Plan[WaitAnswer]:
         """Repeat long polls until one is answered or the caller's time is over (semantics 6.4).
@@ -480,7 +482,7 @@ class Operations:
             return Call(
                 operation=operation,
                 subject=subject,
-                body=request(names, poll_ms).to_json(),
+                body=_body_of(request(names, poll_ms)),
                 answer=answer_type,
                 timeout_s=poll_ms / 1000 + _HTTP_MARGIN_S,
                 is_repeatable=True,
@@ -496,6 +498,14 @@ class Operations:
             names["process_execution_id"] = answer.process_execution_id
             if answer.server_stopping:
                 yield Pause(min(self._exchange.backoff_s(1), ends_at_s - self._now_s()))
+
+
+def _body_of(request: ServiceRequest) -> bytes:
+    """Write a request, as part of the trace in progress if the application collects traces."""
+    trace_context = current_trace_context()
+    if trace_context is not None:
+        request = request.model_copy(update={"trace_context": trace_context})
+    return request.to_json()
 
 
 def _raise_abnormal_exit(answer: WaitForCompletionAnswer) -> NoReturn:

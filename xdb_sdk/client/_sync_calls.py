@@ -20,6 +20,7 @@ from xdb_sdk.client._results import (
     StopResult,
     process_summary,
 )
+from xdb_sdk.client._tracing import call_span
 from xdb_sdk.client._transport import Transport, TransportError
 from xdb_sdk.protocol import (
     DescribeInclude,
@@ -273,12 +274,14 @@ class SyncCalls:
     def _run(self, plan: Plan[Result]) -> Result:
         """Carry out a plan."""
         outcome: Outcome = None
-        while True:
-            try:
-                step = plan.send(outcome)
-            except StopIteration as end:
-                return cast(Result, end.value)
-            outcome = self._carry_out(step)
+        with call_span() as span:
+            while True:
+                try:
+                    step = plan.send(outcome)
+                except StopIteration as end:
+                    return cast(Result, end.value)
+                span.note(step)
+                outcome = self._carry_out(step)
 
     def _carry_out(self, step: Call[Any] | Pause) -> Outcome:
         if isinstance(step, Pause):

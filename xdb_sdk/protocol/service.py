@@ -37,6 +37,7 @@ from xdb_sdk.protocol.options import (
     Tables,
     TableWrite,
 )
+from xdb_sdk.protocol.tracing import TraceContext
 from xdb_sdk.protocol.worker import Message
 
 SERVICE_PREFIX = "/api/v1/xdb/service/process-execution/"
@@ -49,7 +50,16 @@ MAX_DESCRIBED_STATES = 1_000
 """How many of the latest state executions of a process are described although they are closed (semantics 6.2)."""
 
 
-class ProcessRequest(WireModel):
+class ServiceRequest(WireModel):
+    """What every request may tell: the trace that it belongs to (W3C `traceparent`, a space, `tracestate` if any).
+
+    A request that travels by itself may tell so by the headers of those names instead.
+    """
+
+    trace_context: TraceContext = None
+
+
+class ProcessRequest(ServiceRequest):
     """What names a process execution: by `process_id` the current one, with `process_execution_id` exactly that one."""
 
     namespace: Name = DEFAULT_NAMESPACE
@@ -57,7 +67,7 @@ class ProcessRequest(WireModel):
     process_execution_id: Name | None = None
 
 
-class StartRequest(WireModel):
+class StartRequest(ServiceRequest):
     """Start a process execution (semantics 1)."""
 
     namespace: Name = DEFAULT_NAMESPACE
@@ -283,7 +293,7 @@ class DescribeAnswer(ProcessSummary):
     queue_sizes: Mapping[str, int] | None = None
 
 
-class ListRequest(WireModel):
+class ListRequest(ServiceRequest):
     """List executions, newest first; every filter is optional and they combine (semantics 6.6)."""
 
     namespace: Name = DEFAULT_NAMESPACE

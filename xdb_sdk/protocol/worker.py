@@ -25,6 +25,7 @@ from xdb_sdk.protocol.options import (
     Tables,
     TableWrite,
 )
+from xdb_sdk.protocol.tracing import TraceContext
 
 WAIT_UNTIL_PATH = "/api/v1/xdb/worker/async-state/wait-until"
 EXECUTE_PATH = "/api/v1/xdb/worker/async-state/execute"
@@ -84,6 +85,8 @@ class CallContext(WireModel):
 
     `state_execution_id`, `attempt` and `first_attempt_at_ms` are absent for an RPC. `timeout_ms` is how long the
     server waits for the answer, counted by the worker from the arrival of the call: no clocks are compared.
+    `trace_context` is that of the server's own span or of the client's call: W3C `traceparent`, and after a space
+    `tracestate` if there is one.
     """
 
     namespace: str
@@ -99,6 +102,7 @@ class CallContext(WireModel):
     idempotency_key: str | None = None
     timeout_ms: DurationMs
     last_database_error: DatabaseErrorInfo | None = None
+    trace_context: TraceContext = None
     protocol_version: int = 0
     """PROTOCOL_VERSION of the server; 0 when it does not say."""
 

@@ -41,6 +41,7 @@ from xdb_sdk.worker._invocation import ExecuteInvocation, Invocation, RpcInvocat
 from xdb_sdk.worker._metrics import UserCall, WorkerMetrics
 from xdb_sdk.worker._options import DEFAULT_WORKER_OPTIONS, WorkerOptions
 from xdb_sdk.worker._sizes import WorkerAnswer, encode_within_limits
+from xdb_sdk.worker._tracing import call_span
 
 logger = logging.getLogger(__name__)
 
@@ -217,12 +218,15 @@ class WorkerService:
     async def _answer(self, call: UserCall, deliver: Callable[[WorkerResponse], None]) -> None:
         """Run a call and deliver its answer, whatever happens on the way."""
         began_s = time.perf_counter()
-        try:
-            response = WorkerResponse(HTTPStatus.OK, encode_within_limits(await self._handle(call), self._options))
-        except BaseException as error:
-            failure = self._failure_of(error)
-            self._log(call, failure)
-            response = response_of(failure)
+        with call_span(call) as trace:
+            try:
+                response = WorkerResponse(HTTPStatus.OK, encode_within_limits(await self._handle(call), self._options))
+            except BaseException as error:
+                failure = self._failure_of(error)
+                self._log(call, failure)
+                if failure.status not in _NO_ATTEMPT:
+                    trace.fail(f"{failure.error_type}: {failure.error_message}", error.__cause__ or error)
+                response = response_of(failure)
         self._metrics.answered(call, response.status, time.perf_counter() - began_s)
         deliver(response)
 
