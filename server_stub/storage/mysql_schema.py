@@ -12,7 +12,7 @@ from asyncmy.errors import MySQLError
 
 from server_stub.core.ports import StoreUnavailable
 from server_stub.storage import schema
-from server_stub.storage.schema_change import COLLATIONS, SchemaChange, SchemaDialect, version_statements
+from server_stub.storage.schema_change import CLUSTER_TABLE, COLLATIONS, SchemaChange, SchemaDialect, version_statements
 
 # ruff: noqa: S608  # the texts are put together from constants
 
@@ -124,7 +124,7 @@ async def _check_collations(connection: Connection) -> None:
 async def _find(connection: Connection) -> tuple[list[str], dict[str, str]]:
     """Give the names of the system tables, and the rows of xdb_sys_cluster."""
     names = [name for (name,) in await _fetch(connection, _FIND_TABLES)]
-    facts = await _fetch(connection, _FIND_FACTS) if schema.CLUSTER.name in names else []
+    facts = await _fetch(connection, _FIND_FACTS) if CLUSTER_TABLE in names else []
     return names, dict(facts)
 
 
@@ -151,7 +151,7 @@ async def _exclusively(connection: Connection) -> AsyncIterator[None]:
 async def _install(connection: Connection, num_shards: int) -> None:
     change = schema.installation(_dialect(connection), num_shards=num_shards)
     first, *_ = change.definitions
-    if schema.CLUSTER.name not in await _objects(connection):
+    if CLUSTER_TABLE not in await _objects(connection):
         await _execute(connection, [first.sql])
     await _execute(connection, version_statements(schema.INSTALLING))
     await _apply(connection, change)

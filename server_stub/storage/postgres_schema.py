@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 import asyncpg
 
 from server_stub.storage import schema
-from server_stub.storage.schema_change import SchemaChange, SchemaDialect
+from server_stub.storage.schema_change import CLUSTER_TABLE, SchemaChange, SchemaDialect
 
 Connection: TypeAlias = "asyncpg.Connection[Any]"
 
@@ -98,7 +98,7 @@ async def _check_encoding(connection: Connection) -> None:
 async def _find(connection: Connection) -> tuple[list[str], dict[str, str]]:
     """Give the names of the system tables, and the rows of xdb_sys_cluster."""
     names = [name for (name,) in await connection.fetch(_FIND_TABLES, schema.SYSTEM_PREFIX)]
-    facts = await connection.fetch(_FIND_FACTS) if schema.CLUSTER.name in names else []
+    facts = await connection.fetch(_FIND_FACTS) if CLUSTER_TABLE in names else []
     return names, dict(facts)
 
 

@@ -7,10 +7,6 @@ A statement costs a round trip, so each is over as many rows as there are: value
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import BigInteger, SmallInteger, Table
-from sqlalchemy import Integer as IntegerType
-
-from server_stub.storage import schema
 from server_stub.storage.codec import (
     MESSAGE_COLUMNS,
     PROCESS_CHANGING,
@@ -31,26 +27,46 @@ def _columns(names: Sequence[str], alias: str) -> str:
     return ", ".join(f"{alias}.{name}" for name in names)
 
 
-def _array_type(table: Table, name: str) -> str:
-    column_type = table.c[name].type
-    if isinstance(column_type, SmallInteger):
-        return "smallint[]"
-    if isinstance(column_type, BigInteger):
-        return "bigint[]"
-    return "integer[]" if isinstance(column_type, IntegerType) else "text[]"
+ARRAY_TYPES: Final = {
+    **dict.fromkeys(("is_current", "graceful_complete_requested", "claimed", "is_draining"), "smallint[]"),
+    **dict.fromkeys(("shard_id", "number", "attempt", "command_index"), "integer[]"),
+    **dict.fromkeys(
+        (
+            "started_at_ms",
+            "timeout_at_ms",
+            "closed_at_ms",
+            "created_at_ms",
+            "first_attempt_at_ms",
+            "due_at_ms",
+            "fire_at_ms",
+            "at_ms",
+            "next_sequence_id",
+            "next_wait_order",
+            "sequence_id",
+            "claim_range",
+            "version",
+        ),
+        "bigint[]",
+    ),
+}
+"""Of columns, whatever their table; all others are text."""
 
 
-def _rows(table: Table, names: Sequence[str], first: int) -> str:
+def array_type(name: str) -> str:
+    """Give the type by which the values of a column are bound."""
+    return ARRAY_TYPES.get(name, "text[]")
+
+
+def _rows(names: Sequence[str], first: int) -> str:
     """Give the row source of columns whose arrays are bound from mark `first` on."""
-    marks = (f"${number}::{_array_type(table, name)}" for number, name in enumerate(names, first))
+    marks = (f"${number}::{array_type(name)}" for number, name in enumerate(names, first))
     return f"unnest({', '.join(marks)}) AS v({', '.join(names)})"
 
 
 class Part:
     """A part of the statement that writes all: `text` has its first mark's number open, since parts are numbered on."""
 
-    def __init__(self, table: Table, template: str, names: Sequence[str]) -> None:
-        self._table = table
+    def __init__(self, template: str, names: Sequence[str]) -> None:
         self._template = template
         self._names = names
         self._texts: dict[int, str] = {}
@@ -58,32 +74,32 @@ class Part:
     @property
     def array_types(self) -> list[str]:
         """What is bound for each column, in their order."""
-        return [_array_type(self._table, name) for name in self._names]
+        return [array_type(name) for name in self._names]
 
     def text(self, first: int) -> str:
         """Give the text with its marks numbered from `first` on."""
         text = self._texts.get(first)
         if text is None:
-            text = self._texts[first] = self._template.format(rows=_rows(self._table, self._names, first))
+            text = self._texts[first] = self._template.format(rows=_rows(self._names, first))
         return text
 
 
-def _insert(table: Table, names: Sequence[str], *, more: str = "", on_conflict: str = "") -> Part:
+def _insert(table: str, names: Sequence[str], *, more: str = "", on_conflict: str = "") -> Part:
     fixed = dict(pair.split("=") for pair in more.split()) if more else {}
     columns = ", ".join([*names, *fixed])
     values = ", ".join([_columns(names, "v"), *fixed.values()])
-    return Part(table, f"INSERT INTO {table.name} ({columns}) SELECT {values} FROM {{rows}} {on_conflict}", names)
+    return Part(f"INSERT INTO {table} ({columns}) SELECT {values} FROM {{rows}} {on_conflict}", names)
 
 
-def _update(table: Table, names: Sequence[str], key: Sequence[str]) -> Part:
+def _update(table: str, names: Sequence[str], key: Sequence[str]) -> Part:
     assignments = ", ".join(f"{name} = v.{name}" for name in names)
     condition = " AND ".join(f"t.{name} = v.{name}" for name in key)
-    return Part(table, f"UPDATE {table.name} t SET {assignments} FROM {{rows}} WHERE {condition}", [*names, *key])
+    return Part(f"UPDATE {table} t SET {assignments} FROM {{rows}} WHERE {condition}", [*names, *key])
 
 
-def _delete(table: Table, key: Sequence[str]) -> Part:
+def _delete(table: str, key: Sequence[str]) -> Part:
     condition = " AND ".join(f"t.{name} = v.{name}" for name in key)
-    return Part(table, f"DELETE FROM {table.name} t USING {{rows}} WHERE {condition}", key)
+    return Part(f"DELETE FROM {table} t USING {{rows}} WHERE {condition}", key)
 
 
 # --- what a transaction loads ---
@@ -147,35 +163,37 @@ FIND_LOCAL_ATTRIBUTES: Final = """
 
 WRITES: Final[Writes[Part]] = Writes(
     end_processes=_update(
-        schema.PROCESS_EXECUTION, ("status", "is_current", *PROCESS_CHANGING), ("process_execution_id",)
+        "xdb_sys_process_execution", ("status", "is_current", *PROCESS_CHANGING), ("process_execution_id",)
     ),
     # Changes no indexed column, so that the new row version needs no entry in any index.
-    change_processes=_update(schema.PROCESS_EXECUTION, PROCESS_CHANGING, ("process_execution_id",)),
-    insert_processes=_insert(schema.PROCESS_EXECUTION, PROCESS_COLUMNS),
-    insert_states=_insert(schema.STATE_EXECUTION, STATE_COLUMNS),
+    change_processes=_update("xdb_sys_process_execution", PROCESS_CHANGING, ("process_execution_id",)),
+    insert_processes=_insert("xdb_sys_process_execution", PROCESS_COLUMNS),
+    insert_states=_insert("xdb_sys_async_state_execution", STATE_COLUMNS),
     # Unique index xdb_sys_async_state_execution_identity.
-    change_states=_update(schema.STATE_EXECUTION, STATE_CHANGING, ("process_execution_id", "state_id", "number")),
-    insert_messages=_insert(schema.QUEUE, MESSAGE_COLUMNS, more="claimed=0"),
-    delete_messages=_delete(schema.QUEUE, ("process_execution_id", "sequence_id")),
+    change_states=_update(
+        "xdb_sys_async_state_execution", STATE_CHANGING, ("process_execution_id", "state_id", "number")
+    ),
+    insert_messages=_insert("xdb_sys_internal_queue", MESSAGE_COLUMNS, more="claimed=0"),
+    delete_messages=_delete("xdb_sys_internal_queue", ("process_execution_id", "sequence_id")),
     remember_message_ids=_insert(
-        schema.QUEUE,
+        "xdb_sys_internal_queue",
         ("process_execution_id", "queue_name", "sequence_id", "message_id"),
         more="claimed=1",
         on_conflict="ON CONFLICT (process_execution_id, sequence_id) DO UPDATE SET claimed = 1, payload = NULL",
     ),
     set_timers=_insert(
-        schema.TIMER,
+        "xdb_sys_timer_tasks",
         ("process_execution_id", "state_id", "number", "command_index", "shard_id", "fire_at_ms"),
         on_conflict="ON CONFLICT (process_execution_id, state_id, number, command_index) "
         "DO UPDATE SET fire_at_ms = excluded.fire_at_ms",
     ),
-    delete_timers=_delete(schema.TIMER, ("process_execution_id", "state_id", "number", "command_index")),
+    delete_timers=_delete("xdb_sys_timer_tasks", ("process_execution_id", "state_id", "number", "command_index")),
     # First column of each primary key.
-    delete_messages_of_processes=_delete(schema.QUEUE, ("process_execution_id",)),
-    delete_timers_of_processes=_delete(schema.TIMER, ("process_execution_id",)),
-    insert_user_events=_insert(schema.USER_EVENT, ("process_execution_id", "at_ms", "name", "data")),
+    delete_messages_of_processes=_delete("xdb_sys_internal_queue", ("process_execution_id",)),
+    delete_timers_of_processes=_delete("xdb_sys_timer_tasks", ("process_execution_id",)),
+    insert_user_events=_insert("xdb_sys_user_event", ("process_execution_id", "at_ms", "name", "data")),
     write_local_attributes=_insert(
-        schema.LOCAL_ATTRIBUTE,
+        "xdb_sys_local_attribute",
         ("process_execution_id", "name", "value"),
         on_conflict="ON CONFLICT (process_execution_id, name) DO UPDATE SET value = excluded.value",
     ),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from server_stub.storage import schema
-from server_stub.storage.schema_change import SchemaChange, SchemaDialect
+from server_stub.storage.schema_change import CLUSTER_TABLE, SchemaChange, SchemaDialect
 from server_stub.storage.sqlite_connection import SqliteOptions, connect, take_file, transaction, translated_errors
 
 NUM_SHARDS: Final = 1
@@ -73,7 +73,7 @@ def _check(connection: sqlite3.Connection) -> None:
 def _find(connection: sqlite3.Connection) -> tuple[list[str], dict[str, str]]:
     """Give the names of all tables, and the rows of xdb_sys_cluster."""
     names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    facts = connection.execute("SELECT name, value FROM xdb_sys_cluster") if schema.CLUSTER.name in names else ()
+    facts = connection.execute("SELECT name, value FROM xdb_sys_cluster") if CLUSTER_TABLE in names else ()
     return names, dict(facts)
 
 

@@ -17,9 +17,9 @@ from server_stub.storage.schema import (
     SchemaUnfinished,
     ShardCountMismatch,
     installation,
-    metadata,
 )
 from server_stub.storage.schema_change import version_statements
+from server_stub.storage.system_tables import metadata
 from tests.schema.databases import MariadbDatabase, PostgresDatabase, SchemaDatabase
 
 FACTS = "SELECT name, value FROM xdb_sys_cluster ORDER BY name"

@@ -14,8 +14,8 @@ import pytest
 from server_stub.storage import mysql_statements as sql
 from server_stub.storage.mysql import MysqlStore
 from server_stub.storage.mysql_connection import MysqlConnection
-from server_stub.storage.schema import metadata
 from server_stub.storage.server_store import ServerStoreOptions
+from server_stub.storage.system_tables import metadata
 from tests.services import shared
 from xdb_sdk.protocol import ListRequest, ProcessStatus
 

@@ -1,6 +1,8 @@
 """What a server says of the system tables it finds, and what installing them gives."""
 
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from server_stub.storage.schema import (
     INSTALLING,
     SCHEMA_VERSION,
+    TABLE_NAMES,
     SchemaDamaged,
     SchemaError,
     SchemaMissing,
@@ -17,12 +20,12 @@ from server_stub.storage.schema import (
     ShardCountMismatch,
     check,
     installation,
-    metadata,
 )
 from server_stub.storage.schema_change import SchemaDialect
 from server_stub.storage.sqlite import SqliteOptions, SqliteStore
+from server_stub.storage.system_tables import metadata
 
-EVERY_TABLE = list(metadata.tables)
+EVERY_TABLE = list(TABLE_NAMES)
 OPTIONS = SqliteOptions(install_schema=False)
 
 
@@ -149,3 +152,27 @@ def _run(path: Path, statement: str) -> list[tuple[object, ...]]:
             return connection.execute(statement).fetchall()
     finally:
         connection.close()
+
+
+def test_tables_that_a_server_looks_for_are_those_that_it_creates() -> None:
+    assert set(TABLE_NAMES) == metadata.tables.keys()
+
+
+def test_starting_a_server_on_tables_that_are_there_imports_no_sqlalchemy(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'xdb.db'}"
+    program = (
+        "import asyncio, sys\n"
+        "from server_stub.app import Server\n"
+        "from server_stub.config import ServerSettings\n"
+        "async def main():\n"
+        f"    async with await Server.open(ServerSettings(database_url={url!r})): pass\n"
+        "asyncio.run(main())\n"
+        "print('sqlalchemy' in sys.modules)\n"
+    )
+
+    imported = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True).stdout
+        for _ in range(2)
+    ]
+
+    assert imported == ["True\n", "False\n"]
