@@ -163,8 +163,8 @@ def leftovers(system: System) -> dict[str, int]:
     counts = {}
     for table, condition in (
         ("xdb_sys_async_state_execution", "(status = 'RUNNING' OR due_at_ms IS NOT NULL)"),
-        ("xdb_sys_timer_tasks", "1"),
-        ("xdb_sys_internal_queue", "1"),
+        ("xdb_sys_timer_tasks", "1 = 1"),
+        ("xdb_sys_internal_queue", "1 = 1"),
     ):
         statement = f"SELECT count(*) FROM {table} WHERE {condition} AND process_execution_id IN {closed}"
         counts[table] = system.sql(statement)[0][0]

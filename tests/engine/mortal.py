@@ -1,7 +1,7 @@
 """A system whose server can be killed at a commit, for the tests of crashes."""
 
 import random
-from typing import cast
+from typing import ClassVar, cast
 
 from server_stub.app import Server
 from server_stub.core.changes import Changes
@@ -40,13 +40,17 @@ class MortalSystem(System):
 
     doomed: DoomedStore
     life: Life
+    _graveyard: ClassVar[list[Server]] = []
+    """Dead servers, whose tasks are silent until the loop ends them: it must not find them collected as garbage."""
 
     async def open_server(self, store: Store, transport: WorkerTransport) -> Server:
         """Begin a new life."""
         self.life = Life(replace=lambda: None, survives=lambda: False)
         self.doomed = DoomedStore(store, self.life)
         mortal_transport = ChaoticTransport(transport, self.life, NO_FAULTS, random.Random(0))
-        return await super().open_server(cast(Store, self.doomed), mortal_transport)  # the rest by __getattr__
+        server = await super().open_server(cast(Store, self.doomed), mortal_transport)  # the rest by __getattr__
+        self._graveyard.append(server)
+        return server
 
     def doom(self, commit: int, *, after: bool) -> None:
         """Let the server die at its next commit but `commit - 1`."""

@@ -2,11 +2,11 @@
 
 import asyncio
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from server_stub.config import ServerSettings
+from tests.support.databases import Database
 from tests.support.system import WORKER_URL, System
 from xdb_sdk import AsyncState, ObjectProcess, ProcessStatus, StateDecision, Worker
 
@@ -33,14 +33,15 @@ class BriefProcess(ObjectProcess):
 
 
 @pytest.mark.parametrize("notify", [True, False], ids=["commits-and-scans", "scans-only"])
-async def test_backlog_of_a_worker_that_was_away_is_worked_off(tmp_path: Path, notify: bool) -> None:
+async def test_backlog_of_a_worker_that_was_away_is_worked_off(database: Database, notify: bool) -> None:
     settings = ServerSettings(
         max_worker_calls=100, look_ahead=timedelta(seconds=10), rescan_interval=timedelta(seconds=5)
     )
-    async with System(tmp_path / "xdb.db", settings, notify=notify) as system:
+    async with System(database, settings, notify=notify) as system:
         system.serve(BriefProcess)
         system.route(WORKER_URL, None)
-        await asyncio.gather(*(system.client.start_process(f"p{number}", BriefProcess) for number in range(EXECUTIONS)))
+        numbers = range(database.some_of(EXECUTIONS))
+        await asyncio.gather(*(system.client.start_process(f"p{number}", BriefProcess) for number in numbers))
         await asyncio.sleep(60)
         await system.restart_server()
         system.route(WORKER_URL, Worker(system.registry))

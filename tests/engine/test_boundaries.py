@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +13,7 @@ from pydantic import BaseModel
 
 from server_stub.config import ServerSettings
 from tests.engine.relay import BOUNDARIES, pass_through, relay_of
+from tests.support.databases import BINARY_TYPE, Database
 from tests.support.system import System
 from xdb_sdk import DecodeError, ObjectEncoder, Registry
 
@@ -111,7 +111,8 @@ async def test_value_comes_out_of_every_boundary_as_it_went_in(system: System, t
     "name", ["model", "dataclass", "list of models", "union", "empty list", "keys that are no text"]
 )
 async def test_document_comes_out_of_every_boundary_when_its_attributes_are_columns(system: System, name: str) -> None:
-    system.sql("CREATE TABLE relay (relay_id TEXT PRIMARY KEY, given JSON, copy TEXT, outside BLOB)")
+    binary = BINARY_TYPE[system.database.kind]
+    system.sql(f"CREATE TABLE relay (relay_id VARCHAR(255) PRIMARY KEY, given JSON, copy TEXT, outside {binary})")
     type_hint, value = VALUES[name]
     found: dict[str, Any] = {}
 
@@ -134,9 +135,9 @@ class SealingEncoder(ObjectEncoder):
 
 
 @pytest.fixture
-async def sealed_system(tmp_path: Path) -> AsyncIterator[System]:
+async def sealed_system(database: Database) -> AsyncIterator[System]:
     registry = Registry(SealingEncoder())
-    async with System(tmp_path / "xdb.db", ServerSettings(), registry=registry) as system:
+    async with System(database, ServerSettings(), registry=registry) as system:
         yield system
 
 
@@ -147,6 +148,6 @@ async def test_every_boundary_uses_the_encoder_of_the_application(sealed_system:
 
     assert found == dict.fromkeys(BOUNDARIES, "confidential")
     assert "confidential" not in str(sealed_system.worker.calls)
-    stored = b"".join(file.read_bytes() for file in sealed_system.path.parent.glob("xdb.db*"))
-    assert b"laitnedifnoc" in stored
-    assert b"confidential" not in stored
+    stored = str(sealed_system.database.everything())
+    assert "laitnedifnoc" in stored
+    assert "confidential" not in stored

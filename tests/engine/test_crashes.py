@@ -5,13 +5,13 @@ What two servers make of one shard is for when there can be two.
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from server_stub.config import ServerSettings
 from tests.engine.mailbox import leftovers
 from tests.engine.mortal import MortalSystem
+from tests.support.databases import Database
 from xdb_sdk import (
     AsyncState,
     CommandRequest,
@@ -30,9 +30,9 @@ from xdb_sdk import (
 
 
 @pytest.fixture
-async def system(tmp_path: Path) -> AsyncIterator[MortalSystem]:
-    async with MortalSystem(tmp_path / "xdb.db", ServerSettings()) as system:
-        system.sql("CREATE TABLE journeys (id TEXT PRIMARY KEY, total INTEGER)")
+async def system(database: Database) -> AsyncIterator[MortalSystem]:
+    async with MortalSystem(database, ServerSettings()) as system:
+        system.sql("CREATE TABLE journeys (id VARCHAR(255) PRIMARY KEY, total INTEGER)")
         system.serve(Journey)
         yield system
 

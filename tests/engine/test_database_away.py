@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -17,6 +16,7 @@ from server_stub.core.ports import Store, StoreUnavailable
 from server_stub.dispatch.transport import WorkerTransport
 from tests.engine.mailbox import leftovers
 from tests.engine.service_http import post, request, start_of
+from tests.support.databases import Database
 from tests.support.system import System
 from xdb_sdk import (
     AsyncState,
@@ -79,9 +79,9 @@ class RemoteSystem(System):
 
 
 @pytest.fixture
-async def remote(tmp_path: Path) -> AsyncIterator[RemoteSystem]:
+async def remote(database: Database) -> AsyncIterator[RemoteSystem]:
     """Give a system whose database can be taken away."""
-    async with RemoteSystem(tmp_path / "remote.db", ServerSettings()) as system:
+    async with RemoteSystem(database, ServerSettings()) as system:
         system.serve(TimerProcess, WorkProcess, RetryProcess, IdleProcess)
         yield system
 

@@ -55,7 +55,7 @@ class PetProcess(ObjectProcess):
 def pets(system: System) -> System:
     """Give a system whose application has a table of pets with one row."""
     system.serve(PetProcess)
-    system.sql("CREATE TABLE pet (name TEXT PRIMARY KEY, owner TEXT, age INTEGER CHECK (age < 100))")
+    system.sql("CREATE TABLE pet (name VARCHAR(255) PRIMARY KEY, owner TEXT, age INTEGER CHECK (age < 100))")
     system.sql("INSERT INTO pet VALUES ('rex', 'Ann', 3)")
     return system
 

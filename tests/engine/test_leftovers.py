@@ -116,7 +116,7 @@ class TicketProcess(ObjectProcess):
 @pytest.fixture(autouse=True)
 def application(system: System) -> None:
     """Give the application its tickets."""
-    system.sql("CREATE TABLE ticket (ticket_id TEXT PRIMARY KEY, status TEXT)")
+    system.sql("CREATE TABLE ticket (ticket_id VARCHAR(255) PRIMARY KEY, status TEXT)")
     system.serve(TicketProcess)
 
 

@@ -164,14 +164,14 @@ class BadgeProcess(ObjectProcess):
 
 
 async def test_attribute_leads_to_exactly_its_own_process_straight_after_the_start(system: System) -> None:
-    system.sql("CREATE TABLE badge (badge_id INTEGER PRIMARY KEY, serial TEXT UNIQUE)")
+    system.sql("CREATE TABLE badge (badge_id INTEGER PRIMARY KEY, serial VARCHAR(255) UNIQUE)")
     system.serve(BadgeProcess)
 
     async def start_and_find(number: int) -> None:
         options = ProcessStartOptions(initial_upsert_data_attributes={"serial": f"s-{number}"})
         started = await system.client.start_object_process(f"p-{number}", BadgeProcess, number, None, options)
         found = system.sql(
-            "SELECT process_execution_id FROM badge JOIN xdb_sys_process_execution ON object_id = badge_id"
+            "SELECT process_execution_id FROM badge JOIN xdb_sys_process_execution ON object_id = badge_id || ''"
             " WHERE serial = ?",
             f"s-{number}",
         )

@@ -62,7 +62,7 @@ def application(system: System) -> None:
     global inside, run_sql
     inside = Inside()
     run_sql = system.sql
-    system.sql("CREATE TABLE counter (counter_id TEXT PRIMARY KEY, count INTEGER, other INTEGER)")
+    system.sql("CREATE TABLE counter (counter_id VARCHAR(255) PRIMARY KEY, count INTEGER, other INTEGER)")
     system.sql("INSERT INTO counter VALUES ('c', 0, 0)")
 
 

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Awaitable, Iterable
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from server_stub.config import ServerSettings
 from tests.engine.mailbox import DEADLINE, leftovers, timer_count
+from tests.support.databases import Database
 from tests.support.system import System
 from xdb_sdk import (
     AsyncState,
@@ -70,7 +70,7 @@ class SlowlyAskingProcess(ObjectProcess):
 
 
 async def test_message_between_the_question_and_its_registration_wakes_the_waiter_by_scans_alone(
-    tmp_path: Path,
+    database: Database,
 ) -> None:
     gaps_ms = random.Random(1)
     settings = replace(ServerSettings(), rescan_interval=timedelta(seconds=1))
@@ -85,14 +85,15 @@ async def test_message_between_the_question_and_its_registration_wakes_the_waite
         assert info.closed_at is not None
         return result, info.closed_at - info.started_at
 
-    async with System(tmp_path / "xdb.db", settings, notify=False) as system:
+    async with System(database, settings, notify=False) as system:
         system.serve(SlowlyAskingProcess)
-        done = await all_done(ask_and_tell(system, f"p-{i}") for i in range(500))
+        numbers = range(database.some_of(500))
+        done = await all_done(ask_and_tell(system, f"p-{i}") for i in numbers)
         timers, executed = timer_count(system), system.worker.count("SlowlyAskingState")
 
-    assert [result for result, _ in done] == [f"for p-{i}" for i in range(500)]
+    assert [result for result, _ in done] == [f"for p-{i}" for i in numbers]
     assert max(took for _, took in done) <= timedelta(seconds=3)
-    assert (timers, executed) == (0, 500)
+    assert (timers, executed) == (0, len(numbers))
 
 
 @pytest.mark.parametrize("by", ["client", "rpc"])
@@ -107,10 +108,11 @@ async def test_message_sent_right_after_the_start_is_never_lost(system: System, 
             await system.client.invoke_rpc(process_id, SlowlyAskingProcess.tell, process_id)
         return await system.client.wait_for_process_completion(process_id, timeout=DEADLINE)
 
-    results = await all_done(start_and_tell(f"p-{i}") for i in range(1_000))
+    process_ids = [f"p-{i}" for i in range(system.database.some_of(1_000))]
+    results = await all_done(map(start_and_tell, process_ids))
 
-    assert results == [f"p-{i}" for i in range(1_000)]
-    assert system.worker.count("SlowlyAskingState") == 1_000
+    assert results == process_ids
+    assert system.worker.count("SlowlyAskingState") == len(process_ids)
     assert leftovers(system) == {}
 
 
@@ -152,21 +154,23 @@ async def test_messages_of_many_concurrent_clients_are_each_consumed_once_by_a_l
 async def test_messages_of_one_client_are_consumed_in_the_order_in_which_it_sent_them(system: System) -> None:
     system.serve(LoopProcess)
     pauses = random.Random(2)
+    clients, messages = range(10), range(system.database.some_of(50))
+    count = len(clients) * len(messages)
 
     async def publish_in_turn(client: int) -> None:
-        for i in range(50):
+        for i in messages:
             await system.client.publish_to_internal_queue("loop", LoopProcess, "q", f"{client}:{i}")
             await asyncio.sleep(pauses.choice([0, 0, 0.001, 0.01]))
 
-    await system.client.start_process("loop", LoopProcess, 500)
-    await all_done(publish_in_turn(client) for client in range(10))
+    await system.client.start_process("loop", LoopProcess, count)
+    await all_done(map(publish_in_turn, clients))
     await system.client.wait_for_process_completion("loop", timeout=DEADLINE)
     [(next_sequence_id,)] = system.sql("SELECT next_sequence_id FROM xdb_sys_process_execution")
 
-    by_client = {client: [m for m in consumed if m.startswith(f"{client}:")] for client in range(10)}
-    assert by_client == {client: [f"{client}:{i}" for i in range(50)] for client in range(10)}
-    assert len(consumed) == 500
-    assert next_sequence_id == 501, "numbers of messages have a hole"
+    by_client = {client: [m for m in consumed if m.startswith(f"{client}:")] for client in clients}
+    assert by_client == {client: [f"{client}:{i}" for i in messages] for client in clients}
+    assert len(consumed) == count
+    assert next_sequence_id == count + 1, "numbers of messages have a hole"
 
 
 class AnyOfThreeState(AsyncState[int]):

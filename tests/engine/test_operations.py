@@ -49,7 +49,7 @@ class HoldProcess(ObjectProcess):
 @pytest.fixture
 async def held(system: System) -> System:
     """Give a system with a process that waits."""
-    system.sql("CREATE TABLE held (held_id TEXT PRIMARY KEY, note TEXT)")
+    system.sql("CREATE TABLE held (held_id VARCHAR(255) PRIMARY KEY, note TEXT)")
     system.serve(HoldProcess)
     await system.client.start_object_process("p", HoldProcess, "h-1")
     await asyncio.sleep(1)
@@ -73,12 +73,6 @@ OPERATIONS: dict[str, dict[str, Any]] = {
 OF_A_PROCESS = sorted(OPERATIONS.keys() - {"start", "list"})
 
 
-def everything(system: System) -> str:
-    """Give all that the database holds."""
-    tables = [name for (name,) in system.sql("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
-    return json.dumps({table: system.sql(f"SELECT * FROM {table}") for table in tables})
-
-
 def error_of(response: Any) -> ErrorBody:
     """Read the error that every refusal has."""
     assert response.headers["content-type"] == "application/json"
@@ -88,7 +82,7 @@ def error_of(response: Any) -> ErrorBody:
 @pytest.mark.parametrize("operation", OF_A_PROCESS)
 async def test_operation_on_what_there_is_not_is_not_found(held: System, operation: str) -> None:
     other = await held.raw.start_process("other", "HoldProcess")
-    before = everything(held)
+    before = held.database.everything()
 
     for names in (
         {"processId": "nobody"},
@@ -100,7 +94,7 @@ async def test_operation_on_what_there_is_not_is_not_found(held: System, operati
 
         assert response.status_code == 404, names
         assert error_of(response).error_sub_type is ErrorSubType.PROCESS_NOT_FOUND
-    assert everything(held) == before
+    assert held.database.everything() == before
 
 
 NO_OBJECTS = (b"", b"{", b"\xff\xfe", b"[]", b"null")
@@ -112,14 +106,14 @@ async def test_malformed_request_is_refused_and_does_nothing(held: System, opera
     good = OPERATIONS[operation]
     misnamed = [good | {name: no_name} for name in ("processId", "namespace") for no_name in NO_NAMES]
     bodies: list[dict[str, Any] | bytes] = [*NO_OBJECTS, *misnamed]
-    before = everything(held)
+    before = held.database.everything()
 
     for body in bodies:
         response = await post(held, operation, body)
 
         assert response.status_code == 400, body
         assert error_of(response).error_sub_type is ErrorSubType.INVALID_REQUEST
-    assert everything(held) == before
+    assert held.database.everything() == before
 
 
 @pytest.mark.parametrize("operation", ["start", "describe", "list", "publish"])
@@ -132,7 +126,7 @@ async def test_field_of_a_later_version_is_no_error(held: System, operation: str
 @pytest.mark.parametrize("operation", OPERATIONS)
 async def test_wrong_method_is_refused_and_names_the_right_one(held: System, operation: str) -> None:
     body = json.dumps(OPERATIONS[operation]).encode()
-    before = everything(held)
+    before = held.database.everything()
 
     for method in ("GET", "PUT", "DELETE", "PATCH"):
         response = await request(held, method, SERVICE_PREFIX + operation, body)
@@ -140,7 +134,7 @@ async def test_wrong_method_is_refused_and_names_the_right_one(held: System, ope
         assert response.status_code == 405, method
         assert response.headers["allow"] == "POST"
         assert error_of(response).error_sub_type is ErrorSubType.METHOD_NOT_ALLOWED
-    assert everything(held) == before
+    assert held.database.everything() == before
 
 
 async def test_unknown_operation_is_not_found(held: System) -> None:
@@ -154,25 +148,25 @@ async def test_unknown_operation_is_not_found(held: System) -> None:
 async def test_change_of_a_closed_process_is_refused(held: System, operation: str) -> None:
     await held.client.stop_process("p")
     await asyncio.sleep(1)
-    before = everything(held)
+    before = held.database.everything()
 
     response = await post(held, operation, OPERATIONS[operation])
 
     assert response.status_code == 409
     assert error_of(response).error_sub_type is ErrorSubType.PROCESS_NOT_RUNNING
-    assert everything(held) == before
+    assert held.database.everything() == before
 
 
 @pytest.mark.parametrize("operation", ["stop", "describe", "get-attributes", "wait-for-completion"])
 async def test_closed_process_can_be_read_and_stopped_again(held: System, operation: str) -> None:
     await held.client.stop_process("p")
     await asyncio.sleep(1)
-    before = everything(held)
+    before = held.database.everything()
 
     response = await post(held, operation, OPERATIONS[operation])
 
     assert response.status_code == 200
-    assert everything(held) == before
+    assert held.database.everything() == before
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])

@@ -92,7 +92,7 @@ class EchoProcess(ObjectProcess):
 
 @BY_UNSTORABLE
 async def test_client_refuses_text_that_no_database_stores_before_it_is_sent(system: System, text: str) -> None:
-    system.sql("CREATE TABLE note (note_id TEXT PRIMARY KEY, note TEXT)")
+    system.sql("CREATE TABLE note (note_id VARCHAR(255) PRIMARY KEY, note TEXT)")
     system.serve(SpoilProcess, EchoProcess)
     client = system.client
     await client.start_process("echo", EchoProcess, None, A_DAY)
@@ -123,7 +123,7 @@ async def test_client_refuses_text_that_no_database_stores_before_it_is_sent(sys
 async def test_worker_refuses_text_that_no_database_stores_by_the_place_it_is_for(
     system: System, way: str, name: str
 ) -> None:
-    system.sql("CREATE TABLE note (note_id TEXT PRIMARY KEY, note TEXT)")
+    system.sql("CREATE TABLE note (note_id VARCHAR(255) PRIMARY KEY, note TEXT)")
     system.serve(SpoilProcess)
     await system.client.start_object_process("p", SpoilProcess, "n", f"{way} {name}", A_DAY)
 
@@ -144,7 +144,7 @@ async def test_worker_refuses_text_that_no_database_stores_by_the_place_it_is_fo
 
 @pytest.mark.parametrize("name", UNSTORABLE)
 async def test_unstorable_text_in_an_error_is_replaced(system: System, name: str) -> None:
-    system.sql("CREATE TABLE note (note_id TEXT PRIMARY KEY, note TEXT)")
+    system.sql("CREATE TABLE note (note_id VARCHAR(255) PRIMARY KEY, note TEXT)")
     system.serve(SpoilProcess)
     await system.client.start_object_process("p", SpoilProcess, "n", f"error {name}", A_DAY)
 
@@ -304,7 +304,7 @@ class LocalFalseProcess(FalseBase):
 @pytest.mark.parametrize("process_class", [FalseProcess, LocalFalseProcess])
 async def test_false_values_are_present_for_every_accessor(system: System, process_class: type[FalseBase]) -> None:
     system.sql(
-        "CREATE TABLE falsy (falsy_id TEXT PRIMARY KEY, number INTEGER, answer BOOLEAN, text TEXT, items JSON,"
+        "CREATE TABLE falsy (falsy_id VARCHAR(255) PRIMARY KEY, number INTEGER, answer BOOLEAN, text TEXT, items JSON,"
         " amount NUMERIC(6,2), time INTEGER)"
     )
     system.serve(process_class)

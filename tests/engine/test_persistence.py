@@ -41,7 +41,9 @@ CONTACT = PersistenceLoadingPolicy.partial(["email", "phone"])
 @pytest.fixture(autouse=True)
 def customers(system: System) -> None:
     """Give the application its table."""
-    system.sql("CREATE TABLE customer (customer_id TEXT PRIMARY KEY, email TEXT, phone TEXT, age INTEGER, name TEXT)")
+    system.sql(
+        "CREATE TABLE customer (customer_id VARCHAR(255) PRIMARY KEY, email TEXT, phone TEXT, age INTEGER, name TEXT)"
+    )
 
 
 async def start(system: System, process_class: type[ObjectProcess], input: Any = None, **attributes: Any) -> None:

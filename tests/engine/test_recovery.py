@@ -343,7 +343,7 @@ class Traces(ObjectProcess):
 
 @pytest.mark.parametrize("failing", ["TracingExecuteState", "TracingWaitState"])
 async def test_failed_attempts_leave_no_trace(system: System, failing: str) -> None:
-    system.sql("CREATE TABLE traces (id TEXT PRIMARY KEY, total INTEGER)")
+    system.sql("CREATE TABLE traces (id VARCHAR(255) PRIMARY KEY, total INTEGER)")
     system.sql("INSERT INTO traces VALUES ('row', 0)")
     system.serve(Traces)
 

@@ -43,7 +43,7 @@ def application(system: System) -> None:
     global run_sql
     run_sql = system.sql
     calls.clear()
-    system.sql("CREATE TABLE item (item_id TEXT PRIMARY KEY, stock INTEGER, place TEXT, note TEXT)")
+    system.sql("CREATE TABLE item (item_id VARCHAR(255) PRIMARY KEY, stock INTEGER, place TEXT, note TEXT)")
     system.sql("INSERT INTO item VALUES ('i', 1, 'shelf', NULL)")
 
 
@@ -253,7 +253,7 @@ class StrayItem(NewBase):
 
 
 async def test_worker_that_asks_for_a_row_of_a_stranger_fails_the_attempt(system: System) -> None:
-    system.sql("CREATE TABLE other (item_id TEXT PRIMARY KEY, stock INTEGER, place TEXT, note TEXT)")
+    system.sql("CREATE TABLE other (item_id VARCHAR(255) PRIMARY KEY, stock INTEGER, place TEXT, note TEXT)")
     await start_old(system, OldItem)
 
     redeploy(system, StrayItem)

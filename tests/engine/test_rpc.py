@@ -456,7 +456,7 @@ class RacedProcess(ObjectProcess):
 
 
 async def test_rpc_that_races_with_the_completion_is_applied_as_a_whole_or_not_at_all(system: System) -> None:
-    system.sql("CREATE TABLE account (account_id TEXT PRIMARY KEY, debit TEXT, credit TEXT)")
+    system.sql("CREATE TABLE account (account_id VARCHAR(255) PRIMARY KEY, debit TEXT, credit TEXT)")
     system.serve(RacedProcess)
 
     async def race(number: int) -> bool:

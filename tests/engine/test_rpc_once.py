@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from server_stub.config import ServerSettings
 from tests.engine.service_http import post
 from tests.engine.test_database_away import RemoteSystem
+from tests.support.databases import Database
 from tests.support.system import WORKER_URL
 from xdb_sdk import (
     AsyncState,
@@ -60,9 +60,9 @@ class AccountProcess(ObjectProcess):
 
 
 @pytest.fixture
-async def account(tmp_path: Path) -> AsyncIterator[RemoteSystem]:
+async def account(database: Database) -> AsyncIterator[RemoteSystem]:
     charged.clear()
-    async with RemoteSystem(tmp_path / "xdb.db", ServerSettings(shutdown_grace=timedelta(seconds=5))) as system:
+    async with RemoteSystem(database, ServerSettings(shutdown_grace=timedelta(seconds=5))) as system:
         system.serve(AccountProcess)
         await system.client.start_process("p", AccountProcess)
         await asyncio.sleep(0.1)

@@ -167,7 +167,7 @@ class Adder(ObjectProcess):
 
 
 async def start_adder(system: System, path: str, stall: Stall) -> None:
-    system.sql("CREATE TABLE totals (id TEXT PRIMARY KEY, total INTEGER)")
+    system.sql("CREATE TABLE totals (id VARCHAR(255) PRIMARY KEY, total INTEGER)")
     system.serve(Adder)
     system.route(WORKER_URL, StallingWorker(Worker(system.registry), path, stall))
     await system.client.start_object_process("p", Adder, "row")
@@ -251,7 +251,7 @@ class Long(ObjectProcess):
 
 
 async def test_state_learns_that_its_process_was_stopped_and_its_late_answer_changes_nothing(system: System) -> None:
-    system.sql("CREATE TABLE totals (id TEXT PRIMARY KEY, total INTEGER)")
+    system.sql("CREATE TABLE totals (id VARCHAR(255) PRIMARY KEY, total INTEGER)")
     system.serve(Long)
     noticed_after_s.clear()
 

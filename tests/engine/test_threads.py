@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from server_stub.app import Server
 from server_stub.config import ServerSettings
 from server_stub.core.ports import Store
 from server_stub.dispatch.transport import WorkerTransport
+from tests.support.databases import NUM_SHARDS, Database
 from tests.support.system import System
 from xdb_sdk import (
     AsyncState,
@@ -33,6 +33,10 @@ has_noticed = threading.Event()
 class RealTimeSystem(System):
     """Its server has the clock of the machine."""
 
+    async def open_store(self) -> Store:
+        """See `System.open_store`."""
+        return await self.database.open_store()
+
     async def open_server(self, store: Store, transport: WorkerTransport) -> Server:
         """See `System.open_server`."""
         return await Server.open(self.settings, store=store, transport=transport)
@@ -44,8 +48,8 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 
 @pytest.fixture
-async def system(tmp_path: Path) -> AsyncIterator[System]:
-    async with RealTimeSystem(tmp_path / "xdb.db", ServerSettings()) as system:
+async def system(database: Database) -> AsyncIterator[System]:
+    async with RealTimeSystem(database, ServerSettings(num_shards=NUM_SHARDS)) as system:
         yield system
 
 
@@ -76,7 +80,7 @@ class Busy(ObjectProcess):
 
 
 async def test_thread_learns_that_its_process_was_stopped_and_its_late_answer_changes_nothing(system: System) -> None:
-    system.sql("CREATE TABLE totals (id TEXT PRIMARY KEY, total INTEGER)")
+    system.sql("CREATE TABLE totals (id VARCHAR(255) PRIMARY KEY, total INTEGER)")
     system.serve(Busy)
     has_begun.clear()
     has_noticed.clear()

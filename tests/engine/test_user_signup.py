@@ -1,17 +1,31 @@
 """The sign-up process of the design in both its forms, from the client through the server to the worker and back."""
 
+from collections.abc import AsyncIterator
+from datetime import timedelta
 from types import ModuleType
 
 import pytest
 
 from examples.user_signup import process, process_with_schemas
 from examples.user_signup.model import Form
-from examples.user_signup.table import create_table, read_row
+from examples.user_signup.table import CREATE_TABLE
+from server_stub.config import ServerSettings
+from tests.support.databases import Database
 from tests.support.system import System
 from tests.support.virtual_time import VirtualClock
 from xdb_sdk import ProcessStartOptions
 
 DAY_MS = 24 * 3_600_000
+UNHURRIED = ServerSettings(
+    rescan_interval=timedelta(minutes=5), look_ahead=timedelta(minutes=10), recheck_interval=timedelta(minutes=5)
+)
+"""Looks at the database seldom, since nearly all of the day nothing happens."""
+
+
+@pytest.fixture
+async def system(database: Database) -> AsyncIterator[System]:
+    async with System(database, UNHURRIED) as system:
+        yield system
 
 
 @pytest.mark.parametrize("form", [process, process_with_schemas], ids=["decorators", "schemas"])
@@ -24,7 +38,7 @@ async def test_user_signs_up_is_reminded_after_a_day_verifies_and_is_welcomed(
     monkeypatch.setattr(
         form, "send_email", lambda address, template: sent.append((address, template, clock() - began_at_ms))
     )
-    create_table(system.path)
+    system.sql(CREATE_TABLE.read_text().replace("TEXT PRIMARY KEY", "VARCHAR(255) PRIMARY KEY"))  # for MariaDB
     system.serve(form.UserSignupProcess)
     process_id = "user-signup-process-u1"
     filled_in = Form("ann@example.com", "Ann", "Berg")
@@ -44,6 +58,6 @@ async def test_user_signs_up_is_reminded_after_a_day_verifies_and_is_welcomed(
         ("ann@example.com", "welcome"),
     ]
     assert [after_ms // DAY_MS for _, _, after_ms in sent] == [0, 1, 1]
-    row = read_row(system.path, "u1")
-    assert (row["status"], row["source"]) == ("verified", "email")
-    assert row["form"] == '{"email":"ann@example.com","first_name":"Ann","last_name":"Berg"}'
+    assert system.sql("SELECT status, source, form FROM user_sign_up WHERE user_id = ?", "u1") == [
+        ("verified", "email", '{"email":"ann@example.com","first_name":"Ann","last_name":"Berg"}')
+    ]

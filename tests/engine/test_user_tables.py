@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.support.databases import Kind
 from tests.support.system import System
 from tests.support.virtual_time import EPOCH_MS
 from xdb_sdk import (
@@ -43,7 +44,7 @@ def people(system: System) -> None:
     """Give the application its table."""
     contexts.clear()
     system.sql(
-        "CREATE TABLE person (person_id TEXT PRIMARY KEY, name TEXT, email TEXT UNIQUE,"
+        "CREATE TABLE person (person_id VARCHAR(255) PRIMARY KEY, name TEXT, email VARCHAR(255) UNIQUE,"
         " age INTEGER CHECK (age >= 0), team TEXT NOT NULL DEFAULT 'none')"
     )
 
@@ -104,7 +105,7 @@ async def test_null_reads_as_none_and_none_is_stored_as_null(system: System) -> 
     found.append(await system.client.invoke_rpc("p", PersonProcess.get_name))
 
     assert found == [[False, None], [True, "Ann"], [False, None]]
-    assert system.sql("SELECT typeof(name), typeof(age), team FROM person") == [("null", "integer", "none")]
+    assert system.sql("SELECT name, team FROM person") == [(None, "none")]
 
 
 async def test_what_the_application_changes_between_steps_is_seen_by_the_next(system: System) -> None:
@@ -132,7 +133,10 @@ async def test_row_that_was_deleted_reads_as_none_and_is_inserted_by_the_next_wr
 
 async def test_row_that_cannot_be_inserted_without_other_columns_is_a_write_error(system: System) -> None:
     system.sql("DROP TABLE person")
-    system.sql("CREATE TABLE person (person_id TEXT PRIMARY KEY, name, email, age INTEGER, team TEXT NOT NULL)")
+    system.sql(
+        "CREATE TABLE person (person_id VARCHAR(255) PRIMARY KEY,"
+        " name TEXT, email TEXT, age INTEGER, team TEXT NOT NULL)"
+    )
     system.sql("INSERT INTO person VALUES ('ann', 'Ann', NULL, 40, 'blue')")
     await start(system)
     await go(system, 1)
@@ -142,7 +146,7 @@ async def test_row_that_cannot_be_inserted_without_other_columns_is_a_write_erro
         await system.client.invoke_rpc("p", PersonProcess.set, {"age": 5})
 
     assert failure.value.error_sub_type is ErrorSubType.APP_DATABASE_WRITE_ERROR
-    assert "person.team" in failure.value.body.details
+    assert "team" in failure.value.body.details
     assert system.sql("SELECT * FROM person") == []
 
 
@@ -210,6 +214,13 @@ async def test_unique_violation_in_the_write_of_a_state_is_a_failed_attempt_that
     assert system.sql("SELECT person_id, name FROM person") == [("bob", None)]
 
 
+UNIQUE_VIOLATION: dict[Kind, str] = {
+    "sqlite": "SQLITE_CONSTRAINT_UNIQUE",
+    "postgresql": "23505",
+    "mariadb": "1062",
+}
+
+
 async def test_next_attempt_is_told_what_the_database_said(system: System) -> None:
     system.sql("INSERT INTO person (person_id, email) VALUES ('bob', 'taken@x.y')")
     await start(system, ClaimProcess)
@@ -223,7 +234,7 @@ async def test_next_attempt_is_told_what_the_database_said(system: System) -> No
     assert first is None
     assert second is not None
     assert (second.operation, second.kind, second.table_name) == ("WRITE", "UNIQUE", "person")
-    assert second.code == "SQLITE_CONSTRAINT_UNIQUE"
+    assert second.code == UNIQUE_VIOLATION[system.database.kind]
     [state_info] = failed.states
     assert state_info.last_failure is not None
     assert state_info.last_failure.error_type == "APP_DATABASE_WRITE_ERROR"
@@ -316,7 +327,7 @@ async def test_read_that_fails_before_execute_is_a_failed_attempt_and_the_next_i
     system: System, breaking: str, mending: str, kind: str
 ) -> None:
     system.sql("DROP TABLE person")
-    system.sql("CREATE TABLE person (person_id TEXT PRIMARY KEY, name TEXT, email TEXT, age INTEGER)")
+    system.sql("CREATE TABLE person (person_id VARCHAR(255) PRIMARY KEY, name TEXT, email TEXT, age INTEGER)")
     await start(system, name="Ann")
     system.sql(breaking)
     await system.client.publish_to_internal_queue("p", PersonProcess, PersonProcess.go)
@@ -352,13 +363,28 @@ async def test_read_that_fails_before_an_rpc_is_told_to_its_caller(system: Syste
     assert len(system.worker.calls) == calls
 
 
+AUDIT = "INSERT INTO audit VALUES (old.age || ' to ' || new.age)"
+SQLITE_TRIGGER = f"""
+    CREATE TRIGGER audited AFTER UPDATE ON person
+    BEGIN {AUDIT}; SELECT RAISE(ABORT, 'too old') WHERE new.age > 41; END"""
+POSTGRES_FUNCTION = f"""
+    CREATE OR REPLACE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN {AUDIT}; IF new.age > 41 THEN RAISE 'too old'; END IF; RETURN NULL; END $$"""
+POSTGRES_TRIGGER = "CREATE TRIGGER audited AFTER UPDATE ON person FOR EACH ROW EXECUTE FUNCTION audit()"
+MARIADB_TRIGGER = f"""
+    CREATE TRIGGER audited AFTER UPDATE ON person FOR EACH ROW
+    BEGIN {AUDIT}; IF new.age > 41 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'too old'; END IF; END"""
+AUDITING: dict[Kind, list[str]] = {
+    "sqlite": [SQLITE_TRIGGER],
+    "postgresql": [POSTGRES_FUNCTION, POSTGRES_TRIGGER],
+    "mariadb": [MARIADB_TRIGGER],
+}
+
+
 async def test_trigger_of_the_application_acts_with_the_write(system: System) -> None:
     system.sql("CREATE TABLE audit (entry TEXT)")
-    system.sql(
-        "CREATE TRIGGER audited AFTER UPDATE ON person BEGIN"
-        " INSERT INTO audit VALUES (old.age || ' to ' || new.age);"
-        " SELECT RAISE(ABORT, 'too old') WHERE new.age > 41; END"
-    )
+    for statement in AUDITING[system.database.kind]:
+        system.sql(statement)
     await start(system, age=40)
     await go(system, 1)
 

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from server_stub.config import ServerSettings
+from tests.support.databases import Database
 from tests.support.system import WORKER_URL, System
 from xdb_sdk import (
     AsyncState,
@@ -111,9 +111,9 @@ class KeeperProcess(ObjectProcess):
 
 
 @pytest.fixture
-async def limited(tmp_path: Path) -> AsyncIterator[System]:
+async def limited(database: Database) -> AsyncIterator[System]:
     """Give a system whose server has a low limit."""
-    async with System(tmp_path / "limited.db", ServerSettings(max_value_bytes=LIMIT_BYTES)) as system:
+    async with System(database, ServerSettings(max_value_bytes=LIMIT_BYTES)) as system:
         system.serve(BulkyProcess, MakerProcess, KeeperProcess)
         yield system
 
@@ -176,24 +176,26 @@ async def test_value_of_a_state_is_whole_up_to_the_limit(limited: System, where:
 @pytest.mark.parametrize("refuser", ["server", "worker"])
 @pytest.mark.parametrize("where", WHERE)
 async def test_value_of_a_state_above_the_limit_is_a_failed_attempt(
-    limited: System, system: System, where: str, refuser: str
+    database: Database, where: str, refuser: str
 ) -> None:
-    if refuser == "worker":
-        limited = system
-        limited.serve(MakerProcess)
-        limited.route(WORKER_URL, Worker(limited.registry, WorkerOptions(max_value_bytes=LIMIT_BYTES)))
-    await limited.client.start_process("p", MakerProcess, Make(where, is_too_large=True))
+    settings = ServerSettings(max_value_bytes=LIMIT_BYTES) if refuser == "server" else ServerSettings()
+    options = WorkerOptions(max_value_bytes=LIMIT_BYTES) if refuser == "worker" else WorkerOptions()
+    async with System(database, settings) as system:
+        system.serve(MakerProcess)
+        system.route(WORKER_URL, Worker(system.registry, options))
+        await system.client.start_process("p", MakerProcess, Make(where, is_too_large=True))
 
-    await asyncio.sleep(10)
+        await asyncio.sleep(10)
 
-    info = await limited.client.describe_process("p", include={"queues"})
+        info = await system.client.describe_process("p", include={"queues"})
+        attributes = await system.client.get_data_attributes("p", MakerProcess)
     [state] = info.states
     assert info.status is ProcessStatus.RUNNING
     assert (state.state_id, info.queue_sizes, info.outputs) == ("MakeState", {}, ())
     assert 3 <= state.attempt <= 5
     assert state.last_failure is not None
     assert f"{LIMIT_BYTES + 1} bytes" in state.last_failure.details
-    assert await limited.client.get_data_attributes("p", MakerProcess) == {}
+    assert attributes == {}
 
 
 async def test_output_of_an_rpc_is_whole_up_to_the_limit_and_refused_above(limited: System) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from server_stub.config import ServerSettings
 from tests.engine.service_http import nothing_was_started, post, start_of
+from tests.support.databases import Database
 from tests.support.system import WORKER_URL, System
 from xdb_sdk import (
     AsyncState,
@@ -163,9 +163,9 @@ async def test_timeout_that_was_changed_is_the_one_that_ends_the_process(system:
         await system.client.update_process_config("p", timeout=timedelta(seconds=90))
 
 
-async def test_headers_of_the_settings_arrive_at_the_worker(tmp_path: Path) -> None:
+async def test_headers_of_the_settings_arrive_at_the_worker(database: Database) -> None:
     settings = ServerSettings(worker_headers={"Authorization": "Bearer sesame", "X-Tenant": "blue"})
-    async with System(tmp_path / "xdb.db", settings) as system:
+    async with System(database, settings) as system:
         system.serve(PingProcess)
         listener = Listener(system)
         system.route(WORKER_URL, listener)

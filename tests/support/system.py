@@ -6,11 +6,9 @@ nothing else is to be done, so a test of a day's timer is over in milliseconds, 
 
 import asyncio
 import json
-import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -18,8 +16,8 @@ from server_stub.app import Server
 from server_stub.config import ServerSettings
 from server_stub.core.ports import Store
 from server_stub.dispatch.transport import WorkerResponse, WorkerTransport
-from server_stub.storage.sqlite import SqliteOptions, SqliteStore, Synchronous
 from tests.support.asgi import AsgiTransport
+from tests.support.databases import Database
 from tests.support.virtual_time import VirtualClock
 from xdb_sdk import AsyncClient, AsyncUnregisteredClient, ClientOptions, Registry, Worker
 from xdb_sdk.client._http import MAX_ANSWER_BYTES
@@ -126,13 +124,13 @@ class System:
         raw: A client of type names and JSON values.
         worker: The calls that workers have got.
         clock: Wall time of the server.
-        path: The database file, for SQL of the application's own.
+        database: The database, for SQL of the application's own.
     """
 
     def __init__(
-        self, path: Path, settings: ServerSettings, *, notify: bool = True, registry: Registry | None = None
+        self, database: Database, settings: ServerSettings, *, notify: bool = True, registry: Registry | None = None
     ) -> None:
-        self.path = path
+        self.database = database
         self.settings = settings
         self.clock = VirtualClock()
         self.registry = Registry() if registry is None else registry
@@ -176,11 +174,14 @@ class System:
 
     async def start_server(self) -> None:
         """Open the database and serve it."""
-        options = SqliteOptions(synchronous=Synchronous.OFF)
-        self.store = SqliteStore.open(self.path, options)
+        self.store = await self.open_store()
         self._worker_transport = _Routes(self._apps)
         self.worker = RecordingTransport(self._worker_transport)
         self.server = await self.open_server(self.store, self.worker)
+
+    async def open_store(self) -> Store:
+        """Open the store of the database."""
+        return await self.database.open_virtual_store()
 
     async def open_server(self, store: Store, transport: WorkerTransport) -> Server:
         """Open a server on a store and a transport."""
@@ -207,14 +208,9 @@ class System:
         await self.start_server()
         self.worker.calls = calls
 
-    def sql(self, statement: str, *values: Any) -> Sequence[Any]:
+    def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run SQL of the application's own on the database, in its own connection and transaction."""
-        connection = sqlite3.connect(self.path)
-        try:
-            with connection:
-                return connection.execute(statement, values).fetchall()
-        finally:
-            connection.close()
+        return self.database.sql(statement, *values)
 
     def _next_id(self) -> str:
         self._ids += 1

@@ -96,14 +96,17 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
 
 
 class VirtualClock:
-    """Wall clock on the running loop's time, in whole milliseconds since the epoch, which `jump` sets anew."""
+    """Wall clock, in whole milliseconds since the epoch, which `jump` sets anew.
+
+    It goes by the time of the loop in which it is made, and may be read from any thread.
+    """
 
     def __init__(self, epoch_ms: int = EPOCH_MS) -> None:
         self._epoch_ms = epoch_ms
+        self._loop = asyncio.get_running_loop()
 
     def __call__(self) -> int:
-        elapsed_s = asyncio.get_running_loop().time()
-        return self._epoch_ms + int((elapsed_s + _RESOLUTION_S) * 1_000)
+        return self._epoch_ms + int((self._loop.time() + _RESOLUTION_S) * 1_000)
 
     def jump(self, delta_ms: int) -> None:
         """Set the clock forwards, or backwards when negative, without any time passing on the loop."""
