@@ -96,7 +96,10 @@ def check_command(line: str) -> None:
     """Refuse a command that does not exist, or does not take these arguments."""
     words = shlex.split(line)
     while "=" in words[0]:
-        assert words.pop(0).partition("=")[0] in {setting.variable for setting in SETTINGS.values()}, line
+        variable = words.pop(0).partition("=")[0]
+        assert variable.startswith("OTEL_") or variable in {each.variable for each in SETTINGS.values()}, line
+    if words[0] == "opentelemetry-instrument":
+        words.pop(0)
     match Path(words[0]).name, words[1:]:
         case "make", [target]:
             assert re.search(rf"^{target}:.*##", (ROOT / "Makefile").read_text(), re.MULTILINE), line

@@ -35,6 +35,15 @@ def test_example_prints_what_the_docs_show(example: str, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+def test_tracing_prints_the_spans_of_client_and_worker_beside_what_the_example_prints(tmp_path: Path) -> None:
+    finished = run("monitoring.tracing", tmp_path)
+
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert set(shown_output(SIGNUP)) <= set(finished.stdout.splitlines())
+    for span in ("xdb start", "wait_until VerifyState", "execute VerifyState", "rpc verify"):
+        assert f'"name": "{span}"' in finished.stdout
+
+
 def test_trip_booking_prints_what_the_docs_show_though_bookings_may_overtake_one_another(tmp_path: Path) -> None:
     finished = run(TRIP, tmp_path)
 

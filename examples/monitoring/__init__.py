@@ -1,0 +1,1 @@
+"""What a system that watches xdb needs: a scrape configuration, alerts, and a tracer provider."""
