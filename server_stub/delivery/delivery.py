@@ -203,7 +203,7 @@ class Delivery:
     def shards_gained(self, shard_ids: Collection[int]) -> None:
         """Scan at once: these shards are this server's now, or a former owner has finished its calls there."""
         self._is_scan_due = True
-        if self._wait is not None:
+        if self._wait is not None and not self._wait.expired():
             self._wait.reschedule(0.0)
 
     def shards_lost(self, shard_ids: Collection[int]) -> None:

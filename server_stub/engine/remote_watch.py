@@ -75,7 +75,7 @@ class RemoteWatch:
         if not self._is_polling:
             return
         self._interval_s = _SHORTEST_INTERVAL_S
-        if self._pause is not None:
+        if self._pause is not None and not self._pause.expired():
             soon_s = asyncio.get_running_loop().time() + _SHORTEST_INTERVAL_S
             self._pause.reschedule(min(self._pause.when() or soon_s, soon_s))
 

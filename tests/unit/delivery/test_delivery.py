@@ -544,6 +544,23 @@ async def test_shards_that_are_gained_are_scanned_at_once() -> None:
     assert world.fired == [(3_000, timer.key)]
 
 
+async def test_shards_may_be_gained_in_the_very_moment_in_which_a_scan_is_due() -> None:
+    loop = asyncio.get_running_loop()
+    has_gained = asyncio.Event()
+    interval_s = DEFAULT.rescan_interval.total_seconds()
+
+    def gain() -> None:
+        world.delivery.shards_gained([1])
+        has_gained.set()
+
+    async with delivering() as world:
+        await asyncio.sleep(interval_s / 2)  # the pause has begun, so that its end comes before the gain
+        loop.call_at(interval_s, gain)
+        await asyncio.sleep(interval_s)
+
+    assert has_gained.is_set()
+
+
 async def test_shards_that_are_gained_while_a_scan_waits_for_room_are_scanned_at_once() -> None:
     ownership = Ranges({0: 1})
     world = World(DueStore(), VirtualClock(), room=0, ownership=ownership)

@@ -115,6 +115,22 @@ async def test_without_hints_all_who_wait_share_one_statement_that_comes_soon_an
     assert delays_s == [0.02, 0.06, 0.14, 0.3, 0.62, 1.26, 2.26]
 
 
+async def test_wait_may_begin_in_the_very_moment_in_which_a_look_is_due() -> None:
+    loop = asyncio.get_running_loop()
+    has_begun = asyncio.Event()
+
+    def begin() -> None:
+        world.waiters.on_wait(())
+        has_begun.set()
+
+    async with watching(has_hints=False) as world:
+        await asyncio.sleep(0.5)  # the pause has begun, so that its end comes before the wait
+        loop.call_at(1.0, begin)
+        await asyncio.sleep(1)
+
+    assert has_begun.is_set()
+
+
 @pytest.mark.parametrize("has_hints", [True, False], ids=["hints", "no-hints"])
 async def test_nothing_is_asked_while_nobody_waits(has_hints: bool) -> None:
     async with watching(has_hints=has_hints) as world:
