@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from server_stub.core.cluster import ClusterView, Member, Role, Shard
 from server_stub.storage.codec import Row
 
+_ROLES = frozenset(map(str, Role))
+
 
 def view_of(rows: Sequence[Row], me: Member) -> ClusterView:
     """Read a view, with `me` in it, from rows that hold a shard each, or a member each.
 
-    The columns are the instant, the six of a shard, and four of a member; those of the other kind are null.
+    The columns are the instant, the six of a shard, and four of a member; those of the other kind are null. Roles that
+    only another release knows are left out.
     """
     members, shards = [me], []
     now_ms = 0
@@ -18,5 +21,6 @@ def view_of(rows: Sequence[Row], me: Member) -> ClusterView:
         if member_id is None:
             shards.append(Shard(*shard))
         else:
-            members.append(Member(member_id, address, frozenset(map(Role, roles.split(","))), is_draining == 1))
+            known = frozenset(Role(role) for role in roles.split(",") if role in _ROLES)
+            members.append(Member(member_id, address, known, is_draining == 1))
     return ClusterView(now_ms, sorted(members, key=lambda member: member.member_id), shards)

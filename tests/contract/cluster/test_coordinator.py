@@ -52,6 +52,15 @@ async def test_members_see_each_other_as_they_were_when_they_last_said_so(coordi
     assert sorted(view.members, key=lambda member: member.member_id) == [draining, B]
 
 
+async def test_member_without_roles_is_seen_by_others(coordinator: Coordinator) -> None:
+    without_roles = Member("c#1", "", frozenset())
+    await beat(coordinator, without_roles)
+
+    view = await beat(coordinator, A)
+
+    assert sorted(view.members, key=lambda member: member.member_id) == [A, without_roles]
+
+
 async def test_time_of_views_goes_on(coordinator: Coordinator) -> None:
     first = await beat(coordinator, A)
     await asyncio.sleep(0.05)
