@@ -18,7 +18,7 @@ import asyncmy
 import asyncpg
 
 from tests.faults.installation import LEFT_OVER
-from tests.faults.processes import registry
+from tests.faults.processes import CALLS_FILE, registry
 from tests.services.shared import DatabaseKind
 from tests.support.blocking_store import LoopThread
 from tests.support.databases import MariadbDatabase, PostgresDatabase
@@ -41,6 +41,13 @@ LEASE_OVER = "leases were not renewed in time"
 
 _APPLICATIONS = {"postgresql": PostgresDatabase, "mariadb": MariadbDatabase}
 
+_COUNT_LOCK_WAITERS = {
+    "postgresql": "SELECT count(*) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    "mariadb": "SELECT count(*) FROM information_schema.innodb_trx JOIN information_schema.processlist "
+    "ON id = trx_mysql_thread_id WHERE trx_state = 'LOCK WAIT' AND db = database()",
+}
+
 
 class ServerProcess:
     """An `xdb server`, always at the same port.
@@ -49,21 +56,25 @@ class ServerProcess:
         directory: Where it runs and logs.
         options: Of the command.
         module: What is run instead of the command line.
+        environment: Variables besides those of the test.
     """
 
-    def __init__(self, directory: Path, *options: str, module: str) -> None:
+    def __init__(self, directory: Path, *options: str, module: str, environment: dict[str, str] | None = None) -> None:
         self.name = directory.name
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._directory = directory
         self._options = ("server", "--port", str(self.port), *options)
         self._module = module
+        self._environment = environment
         directory.mkdir()
         self.start()
 
     def start(self) -> None:
         """Start it, without waiting for it."""
-        self.command = RunningCommand(*self._options, directory=self._directory, module=self._module)
+        self.command = RunningCommand(
+            *self._options, directory=self._directory, module=self._module, environment=self._environment
+        )
 
     def wait_until_ready(self) -> None:
         """Wait until it serves; what it says instead is in the error."""
@@ -109,12 +120,11 @@ class ServerProcess:
         """Name the shards in which it may work at the moment, as it judges itself."""
         return {shard["shard_id"] for shard in self.cluster_status()["shards"] if shard["is_mine"]}
 
-    def transfers(self) -> dict[str, int]:
-        """Count shards that changed hands since it was started, by what happened."""
+    def metric(self, name: str) -> float:
+        """Give what it has measured; the name has its labels behind it."""
         _, body = self.get("/metrics")
-        prefix = 'xdb_server_shard_transfers_total{event="'
-        lines = [line.removeprefix(prefix) for line in body.decode().splitlines() if line.startswith(prefix)]
-        return {event: int(float(count)) for event, _, count in (line.partition('"} ') for line in lines)}
+        [value] = [line.removeprefix(f"{name} ") for line in body.decode().splitlines() if line.startswith(f"{name} ")]
+        return float(value)
 
     def log(self) -> list[str]:
         """Give the lines of its log, of all its lives."""
@@ -131,7 +141,6 @@ class Cluster:
         options: Of each server, behind those that make leases short.
         servers: How many there are at first.
         worker_app: What the worker serves.
-        server_module: What is run as the servers instead of the command line.
     """
 
     def __init__(
@@ -142,13 +151,11 @@ class Cluster:
         *options: str,
         servers: int = 2,
         worker_app: str = "tests.faults.processes:app",
-        server_module: str = "server_stub.cli",
     ) -> None:
         self.directory = directory
         self.kind = kind
         self.database_url = database_url
         self._options = ("--database-url", database_url, *QUICK_OPTIONS, *options)
-        self._server_module = server_module
         self._worker_port = free_port()
         self.worker_url = f"http://127.0.0.1:{self._worker_port}"
         self._worker_app = worker_app
@@ -157,10 +164,12 @@ class Cluster:
         for _ in range(servers):
             self.add_server()
 
-    def add_server(self, *options: str, module: str | None = None) -> ServerProcess:
-        """Start another server, without waiting for it."""
+    def add_server(
+        self, *options: str, module: str = "server_stub.cli", environment: dict[str, str] | None = None
+    ) -> ServerProcess:
+        """Start another server, without waiting for it; see `ServerProcess`."""
         directory = self.directory / f"server-{len(self.servers)}"
-        server = ServerProcess(directory, *self._options, *options, module=module or self._server_module)
+        server = ServerProcess(directory, *self._options, *options, module=module, environment=environment)
         self.servers.append(server)
         return server
 
@@ -243,17 +252,27 @@ class Cluster:
         finally:
             await mariadb.ensure_closed()
 
+    def has_lock_waiter(self) -> bool:
+        """Whether a transaction waits for a lock that another one holds."""
+        [(count,)] = self.sql(_COUNT_LOCK_WAITERS[self.kind])
+        return bool(count)
+
+    def traces(self) -> list[str]:
+        """Give the lines that calls have left in the file of calls."""
+        file = self.directory / CALLS_FILE
+        return file.read_text().splitlines() if file.exists() else []
+
     def owners(self) -> dict[int, list[str]]:
         """Name, for each shard, the running servers that take it for their own."""
         owned = {server.name: server.owned_shards() for server in self.servers if server.command.is_running}
         return {shard: [name for name, shards in owned.items() if shard in shards] for shard in range(NUM_SHARDS)}
 
     def is_shared_out(self) -> bool:
-        """Whether every shard has one owner, and no running server has many more than another."""
+        """Whether every shard has one owner, and every running server has its fair share."""
         names = list(chain(*self.owners().values()))
         running = [server.name for server in self.servers if server.command.is_running]
         fair_share = NUM_SHARDS / len(running)
-        return len(names) == NUM_SHARDS and all(abs(names.count(name) - fair_share) <= 3 for name in running)
+        return len(names) == NUM_SHARDS and all(abs(names.count(name) - fair_share) < 1 for name in running)
 
     def check_nothing_is_left(self) -> None:
         """Check that all that was begun has ended."""

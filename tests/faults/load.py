@@ -106,6 +106,7 @@ class Load:
     Attributes:
         lost_calls: What callers were told who do not know what became of their calls.
         completed: How many processes have completed.
+        overslept_s: How late a sleeper was answered, at most.
     """
 
     def __init__(self, target: Target, seed: int, *, users: int = 12) -> None:
@@ -118,6 +119,7 @@ class Load:
         self._ledgers: dict[str, KnownEntries] = {}
         self.lost_calls: list[str] = []
         self.completed = 0
+        self.overslept_s = 0.0
 
     async def run(self, faults: Callable[["Load"], Awaitable[None]]) -> None:
         """Work while `faults` happen, and finish what was begun then.
@@ -190,7 +192,9 @@ class Load:
         began_s = time.monotonic()
         await _start(caller, lambda client: client.start_process(process_id, Sleeper, sleep_s, ONCE))
         assert await caller.insist(lambda client: client.wait_for_process_completion(process_id, str)) == "awake"
-        assert time.monotonic() - began_s > sleep_s - CLOCK_TOLERANCE_S
+        slept_s = time.monotonic() - began_s
+        assert slept_s > sleep_s - CLOCK_TOLERANCE_S
+        self.overslept_s = max(self.overslept_s, slept_s - sleep_s)
 
 
 async def _deposit(caller: Caller, process_id: str, entry: str, known: KnownEntries) -> None:

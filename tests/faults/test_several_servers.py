@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.cluster import LEASE_S, NUM_SHARDS, Cluster, eventually
 from tests.faults.load import Load
-from tests.faults.processes import ATTEMPTS, CALLS_FILE, CREATE_LEDGERS, Failure, Walker
+from tests.faults.processes import ATTEMPTS, CREATE_LEDGERS, Failure, Walker
 from tests.support.real_processes import RunningCommand
 from xdb_sdk import ProcessFailed
 
@@ -40,7 +40,7 @@ async def test_ten_servers_that_start_at_once_on_an_empty_database_own_each_shar
 
 def has_each_range_one_owner(cluster: Cluster) -> bool:
     """Whether the range of each shard has grown by one with each server that gained it."""
-    gained = sum(server.transfers()["gained"] for server in cluster.servers)
+    gained = sum(server.metric('xdb_server_shard_transfers_total{event="gained"}') for server in cluster.servers)
     shards = cluster.servers[0].cluster_status()["shards"]
     return bool(gained == sum(shard["range_id"] for shard in shards))
 
@@ -90,7 +90,7 @@ async def test_stopped_server_gives_its_shards_up_at_once_and_each_call_finishes
         async with cluster.client(heir) as client:
             for process_id in process_ids:
                 await client.start_process(process_id, Walker, STEP_S)
-            await eventually(lambda: len(traces(cluster)) == WALKERS)
+            await eventually(lambda: len(cluster.traces()) == WALKERS)
             stopping = asyncio.create_task(asyncio.to_thread(victim.stop))
             taken_over_after_s = await eventually(lambda: heir.owned_shards() == ALL_SHARDS)
             attempts = await asyncio.gather(*(client.wait_for_process_completion(id_, int) for id_ in process_ids))
@@ -98,7 +98,7 @@ async def test_stopped_server_gives_its_shards_up_at_once_and_each_call_finishes
 
     assert taken_over_after_s < 3
     assert attempts == [1] * WALKERS
-    assert sorted(traces(cluster)) == sorted(chain(*((f"{id_} begins", f"{id_} ends") for id_ in process_ids)))
+    assert sorted(cluster.traces()) == sorted(chain(*((f"{id_} begins", f"{id_} ends") for id_ in process_ids)))
     cluster.check_nothing_is_left()
     cluster.check_logs()
 
@@ -112,20 +112,14 @@ async def test_attempts_are_counted_on_when_their_server_dies(new_cluster: NewCl
         async with cluster.client(heir) as client:
             for process_id in process_ids:
                 await client.start_process(process_id, Failure)
-            await eventually(lambda: len(traces(cluster)) > 2 * WALKERS)
+            await eventually(lambda: len(cluster.traces()) > 2 * WALKERS)
             await asyncio.to_thread(victim.kill)
             for process_id in process_ids:
                 with pytest.raises(ProcessFailed, match="nobody is there"):
                     await client.wait_for_process_completion(process_id)
 
     for process_id in process_ids:
-        attempts = [int(line.split()[2]) for line in traces(cluster) if line.startswith(f"{process_id} ")]
+        attempts = [int(line.split()[2]) for line in cluster.traces() if line.startswith(f"{process_id} ")]
         assert sorted(set(attempts)) == list(range(1, ATTEMPTS + 1))
         assert len(attempts) <= ATTEMPTS + 1, "only the one that was under way is made again"
     cluster.check_nothing_is_left()
-
-
-def traces(cluster: Cluster) -> list[str]:
-    """Give the lines that calls have left."""
-    file = cluster.directory / CALLS_FILE
-    return file.read_text().splitlines() if file.exists() else []
