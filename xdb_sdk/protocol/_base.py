@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, core_schema
 
 PROTOCOL_VERSION = 1
 """Version of the wire models; sent in every context so that an older peer can tell what it is talking to."""
@@ -25,6 +26,11 @@ class _NoEntries(dict[str, Any]):
 
     def __hash__(self) -> int:  # type: ignore[override]  # a dict has none
         return 0
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Have it written as a dict where it is the default in a JSON Schema."""
+        return core_schema.dict_schema()
 
 
 NO_ENTRIES: Final[Mapping[str, Any]] = _NoEntries()
