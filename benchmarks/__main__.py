@@ -10,9 +10,10 @@ from pathlib import Path
 import click
 
 from benchmarks.databases import DatabaseKind, Databases, kind_of, own_postgres, postgres_beside, sqlite_databases
-from benchmarks.floor import measure_floor
+from benchmarks.floor import measure_sqlite_floor
 from benchmarks.measurement import Measurement, median_of
 from benchmarks.peers.environment import PEERS, Peer
+from benchmarks.postgres_floor import measure_postgres_floor
 from benchmarks.report import comparison, table
 from benchmarks.workloads import FULL_SIZES, QUICK_SIZES, Workload, measure
 from benchmarks.xdb_engine import running_engine
@@ -129,9 +130,18 @@ class _Engines:
             with self.databases.new() if self.url is None else nullcontext(self.url) as url:
                 ours = asyncio.run(_measure_xdb(url, self.databases, Path(name), workload, executions))
             yield ours
-            if workload is Workload.CHAIN and self.databases.kind is DatabaseKind.SQLITE:
-                batch_size = round(ours.counts["events"] / ours.counts["transactions"])
-                yield measure_floor(Path(name), executions, batch_size)
+            if workload is Workload.CHAIN:
+                yield self._measure_floor(Path(name), executions, _events_per_transaction(ours))
+
+    def _measure_floor(self, directory: Path, executions: int, batch_size: int) -> Measurement:
+        if self.databases.kind is DatabaseKind.SQLITE:
+            return measure_sqlite_floor(directory, executions, batch_size)
+        with self.databases.new() as url:
+            return measure_postgres_floor(url, executions, batch_size, self.databases.cpu_s)
+
+
+def _events_per_transaction(measurement: Measurement) -> int:
+    return round(measurement.counts["events"] / measurement.counts["transactions"])
 
 
 async def _measure_xdb(
