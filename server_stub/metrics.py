@@ -137,6 +137,11 @@ def _oldest_due(sources: Sources) -> Iterable[tuple[_Labels, _Value]]:
         yield (str(shard_id),), max(0, now_ms - oldest.get(shard_id, now_ms)) / 1_000
 
 
+def _is_database_up(sources: Sources) -> bool:
+    is_alive = sources.keeper is None or not sources.keeper.is_down
+    return is_alive and not sources.committer.is_down and sources.delivery.is_healthy
+
+
 def _transfers(sources: Sources) -> Iterable[tuple[_Labels, _Value]]:
     if sources.keeper is None:
         return []
@@ -325,9 +330,9 @@ SERVER_METRICS: Sequence[ServerMetric] = (
     ServerMetric(
         _GAUGE,
         "xdb_server_database_up",
-        "1 if the latest transaction and the latest search for due work reached the database, else 0.",
+        "1 if the latest transaction, search for due work and heartbeat reached the database, else 0.",
         (),
-        _one(lambda sources: not sources.committer.is_down and sources.delivery.is_healthy),
+        _one(_is_database_up),
     ),
     ServerMetric(
         _GAUGE,

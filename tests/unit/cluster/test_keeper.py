@@ -11,7 +11,7 @@ import pytest
 
 from server_stub.cluster.clock import SyncedClock
 from server_stub.cluster.identity import new_member_id
-from server_stub.cluster.keeper import KeeperOptions, ShardKeeper
+from server_stub.cluster.keeper import KeeperCounters, KeeperOptions, ShardKeeper
 from server_stub.core.cluster import Member, Role
 from server_stub.core.ports import StoreUnavailable
 from tests.support.cluster import HintNetwork, MemoryCoordinator, MemoryHints
@@ -378,3 +378,28 @@ async def test_idle_server_makes_few_transactions() -> None:
         await asyncio.sleep(100)
 
         assert Counter(cluster.coordinator.calls) == {"beat": 100}
+
+
+async def test_shards_that_change_hands_are_counted_by_how_they_do() -> None:
+    async with running() as cluster:
+        first = await cluster.join("a")
+        second = await cluster.join("b")
+        await asyncio.sleep(30)
+        await cluster.crash(first)
+        await asyncio.sleep(15.2)
+
+        assert first.keeper.counters == KeeperCounters(gained=16, given_up=8)
+        assert second.keeper.counters == KeeperCounters(gained=16, taken_over=8)
+
+
+async def test_expired_leases_and_stolen_shards_are_counted() -> None:
+    async with running() as cluster:
+        server = await cluster.join("a")
+        await cluster.coordinator.acquire("nobody", [cluster.coordinator.shards[3]], lease_ms=60_000, is_forced=True)
+        await asyncio.sleep(3)
+        cluster.coordinator.is_available = False
+        await asyncio.sleep(30)
+
+        assert server.keeper.counters == KeeperCounters(gained=16, lost=1, expired=15)
+        assert server.keeper.is_down
+        cluster.coordinator.is_available = True
