@@ -1,6 +1,7 @@
 """All calls for one worker URL: gathered, limited, read for, and sent together."""
 
 import asyncio
+import contextvars
 import logging
 import time
 from collections import deque
@@ -68,6 +69,8 @@ class Lane:
         """State calls that were sent before and go first now."""
         self._in_flight: dict[Job, None] = {}
         """A dict for its order: tests replay runs exactly."""
+        self._context = contextvars.Context()
+        """That of requests: they carry calls of many, and belong into the trace of none of their callers."""
         self._flush_handle: asyncio.Handle | None = None
         self._resume_handle: asyncio.TimerHandle | None = None
         self._busy_until_s = 0.0
@@ -136,7 +139,7 @@ class Lane:
 
     def _schedule(self) -> None:
         if self._flush_handle is None:
-            self._flush_handle = asyncio.get_running_loop().call_soon(self._flush)
+            self._flush_handle = asyncio.get_running_loop().call_soon(self._flush, context=self._context)
 
     def _flush(self) -> None:
         self._flush_handle = None

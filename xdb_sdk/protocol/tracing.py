@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 from pydantic import AfterValidator, Field
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer, TracerProvider
 
 _FORM: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}( [ -~]{1,512})?")
@@ -87,36 +88,35 @@ class Trace:
 
 
 def begin_trace(name: str, kind: Kind, parent: str | None) -> Trace:
-    """Begin a span; whoever does must `end` it.
+    """Begin a span beside what is current; whoever does must `end` it.
 
     Args:
         name: Of few values; what tells one call from another belongs into attributes.
         kind: The part that this process plays.
-        parent: The context that came with the call; None makes it a child of the current span.
+        parent: The context that came with the call; None begins a trace of its own.
     """
     tracer = _find_tracer()
     if tracer is None:
         return Trace(parent)
-    from opentelemetry.trace import SpanKind
-
-    span = tracer.start_span(name, context=_parsed(parent), kind=SpanKind[kind.value])
-    return Trace(_written(span), span)
+    return _begin(tracer, name, kind, _parsed(parent))
 
 
 @contextmanager
 def traced(name: str, kind: Kind, parent: str | None = None) -> Iterator[Trace]:
-    """Begin a span that is the current one, so that spans of other libraries become its children; see `begin_trace`.
+    """Begin a span that is the current one, so that spans of other libraries become its children.
 
-    Exceptions pass through unnoted: only the caller knows which are failures.
+    Without parent it is a child of the one that was current. Exceptions pass through unnoted: only the caller knows
+    which are failures.
     """
-    trace = begin_trace(name, kind, parent)
-    span = trace._span
-    if span is None:
-        yield trace
+    tracer = _find_tracer()
+    if tracer is None:
+        yield Trace(parent)
         return
     from opentelemetry.trace import use_span
 
-    with use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+    trace = _begin(tracer, name, kind, None if parent is None else _parsed(parent))
+    assert trace._span is not None
+    with use_span(trace._span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
         yield trace
 
 
@@ -144,14 +144,20 @@ def _tracer_of(provider: "TracerProvider") -> "Tracer":
     return provider.get_tracer("xdb")
 
 
-def _parsed(text: str | None) -> Any:
-    """Give the context that a text stands for, as OpenTelemetry has it; None, for the current one, without text."""
-    if text is None:
-        return None
+def _begin(tracer: "Tracer", name: str, kind: Kind, context: "Context | None") -> Trace:
+    from opentelemetry.trace import SpanKind
+
+    span = tracer.start_span(name, context=context, kind=SpanKind[kind.value])
+    return Trace(_written(span), span)
+
+
+def _parsed(text: str | None) -> "Context":
+    """Give the context that a text stands for, as OpenTelemetry has it; one without a span for no text."""
+    from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    parent, _, state = text.partition(" ")
-    return TraceContextTextMapPropagator().extract({"traceparent": parent, "tracestate": state})
+    parent, _, state = (text or "").partition(" ")
+    return TraceContextTextMapPropagator().extract({"traceparent": parent, "tracestate": state}, context=Context())
 
 
 def _written(span: "Span") -> str | None:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -17,7 +18,7 @@ from tests.support.system import SERVER_URL, WORKER_URL, System
 from tests.unit.observability.processes import Walk
 from xdb_sdk import AsyncState, ObjectProcess, ProcessNotFoundError, StateDecision
 from xdb_sdk.protocol import SERVICE_PREFIX, StartRequest
-from xdb_sdk.protocol.tracing import valid_trace_context
+from xdb_sdk.protocol.tracing import Kind, begin_trace, valid_trace_context
 
 ROOT = Path(__file__).parents[3]
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -153,6 +154,31 @@ async def test_rpc_is_one_chain_from_the_caller_to_its_method(system: System, sp
     [client, server], [call], [method] = spans("xdb rpc"), spans("xdb call rpc"), spans("rpc peek")
     assert [parent_of(each) for each in (server, call, method)] == [id_of(each) for each in (client, server, call)]
     assert [each.kind for each in (client, server, method)] == [SpanKind.CLIENT, SpanKind.SERVER, SpanKind.SERVER]
+
+
+def test_call_without_a_trace_begins_one_whatever_span_is_current(exporter: object, spans: Spans) -> None:
+    with trace.get_tracer("application").start_as_current_span("something else"):
+        begin_trace("call", Kind.CLIENT, None).end()
+
+    assert spans("call")[0].parent is None
+
+
+async def test_request_to_a_worker_belongs_to_no_trace_since_it_carries_calls_of_many(
+    system: System, exporter: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system.serve(Walk)
+    await system.client.start_process("p", Walk)
+    post, current = system.worker.post, []
+
+    def observed(*arguments: Any) -> Any:
+        current.append(trace.get_current_span().get_span_context().is_valid)
+        return post(*arguments)
+
+    monkeypatch.setattr(system.worker, "post", observed)
+    await system.client.invoke_rpc("p", Walk.peek)
+
+    assert current
+    assert not any(current)
 
 
 async def test_refused_call_is_a_failure_of_the_client_and_not_of_the_server(system: System, spans: Spans) -> None:
