@@ -297,7 +297,8 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
         used: dict[str, _TableT] = {}
         with self._doubting(used):
             groups = await self._bind_writes(connection, writes, used)
-            unexpected = set() if volatile_names(used.values()) else set(seen_absent)
+            has_user_code = any(table.has_triggers or table.is_view for table in used.values())
+            unexpected = set() if has_user_code else set(seen_absent)
             for group, mode in groups:
                 with self._driver_errors("WRITE", group):
                     await self._write(connection, group, mode, unexpected)

@@ -304,21 +304,29 @@ async def test_transactions_that_insert_one_row_at_once_lose_nothing(people: Sto
         assert found in ({"team": "red", "seat": 7}, {"team": "blue", "seat": None})
 
 
+@pytest.mark.parametrize("is_exact", [True, False], ids=["exact-keys", "loose-keys"])
 @pytest.mark.parametrize("is_there", [True, False], ids=["there", "absent"])
-async def test_transactions_that_count_up_in_one_row_at_once_lose_no_count(people: Store, is_there: bool) -> None:
+async def test_transactions_that_count_up_in_one_row_at_once_lose_no_count(
+    database: Database, is_there: bool, is_exact: bool
+) -> None:
+    if database.kind == "postgresql":
+        await database.run("CREATE EXTENSION citext")
+    loose = "CITEXT" if database.kind == "postgresql" else "VARCHAR(20)"
+    key = key_type(database.kind, "TEXT") if is_exact else loose
+    await database.run(f"CREATE TABLE counts (id {key} PRIMARY KEY, count INTEGER)")
+    row = row_key("counts", "k")
     if is_there:
-        await write_row(people, person(1), name="one", seat=0)
-    asked = RowRead(person(1), ("seat",))
+        await write_row(database.store, row, count=0)
+    asked = RowRead(row, ("count",))
 
     def count_up(loaded: Loaded) -> Changes:
-        seen = loaded.rows[asked]
-        seat = 0 if seen is None else seen["seat"]
-        assert isinstance(seat, int)
-        return Changes(row_writes=[RowWrite(person(1), {"name": "one", "seat": seat + 1})])
+        count = (loaded.rows[asked] or {"count": 0})["count"]
+        assert isinstance(count, int)
+        return Changes(row_writes=[RowWrite(row, {"count": count + 1})])
 
-    await asyncio.gather(*(people.transact(Deciding(count_up, needs=Needs(rows=[asked]))) for _ in range(10)))
+    await asyncio.gather(*(database.store.transact(Deciding(count_up, needs=Needs(rows=[asked]))) for _ in range(10)))
 
-    assert await read(people, person(1), "seat") == {"seat": 10}
+    assert await read(database.store, row, "count") == {"count": 10}
 
 
 async def test_transactions_that_lock_the_same_rows_in_other_orders_all_succeed(people: Store) -> None:
