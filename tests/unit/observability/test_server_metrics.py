@@ -7,11 +7,13 @@ import pytest
 
 from server_stub.app import Server
 from server_stub.config import ServerSettings
+from server_stub.core.changes import Changes
+from server_stub.core.ports import StoreUnavailable, Work
 from server_stub.metrics import SERVER_METRICS
 from tests.support.scraping import OPENMETRICS, get, of, openmetrics_names, scrape
 from tests.support.system import SERVER_URL, WORKER_URL, System
 from tests.unit.observability.processes import Sleep, Walk
-from xdb_sdk import ProcessAlreadyStartedError, Worker, WorkerOptions
+from xdb_sdk import ProcessAlreadyStartedError, UnavailableError, Worker, WorkerOptions
 
 
 async def walk(system: System) -> None:
@@ -82,6 +84,25 @@ async def test_commits_are_measured(system: System) -> None:
     assert samples[of("xdb_server_commit_duration_seconds_count")] == transactions
     assert samples[of("xdb_server_commit_events_sum")] == system.server.committer.counters.events
     assert samples[of("xdb_server_statements_total")] == system.store.counters.statements
+
+
+async def test_database_that_is_away_shows_until_it_is_back(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    system.serve(Walk)
+
+    async def fail(work: Work) -> Changes:
+        raise StoreUnavailable("connection refused")
+
+    with monkeypatch.context() as away:
+        away.setattr(system.store, "transact", fail)
+        with pytest.raises(UnavailableError):
+            await system.client.start_process("p", Walk)
+        while_away = await scrape(system.server.api)
+    await system.client.start_process("p", Walk)
+    afterwards = await scrape(system.server.api)
+
+    failures = while_away[of("xdb_server_commit_failures_total", error="StoreUnavailable")]
+    assert failures == while_away[of("xdb_server_requests_total", operation="start", status="5xx")] > 0
+    assert (while_away[of("xdb_server_database_up")], afterwards[of("xdb_server_database_up")]) == (0, 1)
 
 
 async def test_timer_that_fires_late_shows_its_lag(system: System) -> None:
