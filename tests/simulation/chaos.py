@@ -7,12 +7,12 @@ and nothing comes back to it. So no code of the server needs to know that it can
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from server_stub.core.changes import Changes
-from server_stub.core.ports import Loaded, Needs, Selection, Store, Work
+from server_stub.core.ports import CommitOutcomeUnknown, Loaded, Needs, Selection, Store, Work
 from server_stub.dispatch.transport import WorkerConnectionError, WorkerResponse, WorkerTransport
 from xdb_sdk.client._transport import AsyncTransport, LineStream, Reply, TransportError
 
@@ -24,6 +24,8 @@ class Faults:
     crash_before_commit: float = 0.0
     crash_after_commit: float = 0.0
     crash_after_answer: float = 0.0
+    lose_commit: float = 0.0
+    """How often the connection to the database breaks during a commit, which was then kept or was not."""
     survive_crash: float = 0.0
     """How often a server that is taken for dead goes on all the same, beside its successor on the same rows."""
     refuse_connection: float = 0.0
@@ -42,6 +44,8 @@ class Life:
     survives: Callable[[], bool]
     is_replaced: bool = False
     is_alive: bool = True
+    unheard_commits: int = 0
+    """How many commits were answered by nothing but a broken connection."""
     _silence: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def check(self) -> None:
@@ -96,10 +100,18 @@ class MortalStore:
                 await self._store.transact(_DyingWork(work))
             except _CrashBeforeCommit:
                 await self._life.end()
+        if self._rng.random() < self._faults.lose_commit:
+            await self._commit_unheard(work)
         changes = await self._store.transact(work)
         if self._rng.random() < self._faults.crash_after_commit:
             await self._life.end()
         return changes
+
+    async def _commit_unheard(self, work: Work) -> None:
+        self._life.unheard_commits += 1
+        with suppress(_CrashBeforeCommit):
+            await self._store.transact(work if self._rng.random() < 0.5 else _DyingWork(work))
+        raise CommitOutcomeUnknown("the connection broke during a commit")
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
@@ -128,7 +140,7 @@ class ChaoticTransport:
         await self._life.check()
         await asyncio.sleep(self._rng.random() * 0.01)
         if self._rng.random() < self._faults.refuse_connection:
-            raise WorkerConnectionError("connection refused")
+            raise WorkerConnectionError("connection refused", was_sent=False)
         if self._rng.random() < self._faults.repeat_call:
             async with self._inner.post(url, body, headers, timeout_s) as repeated:
                 async for _ in repeated.chunks():
@@ -154,7 +166,7 @@ class _ChaoticResponse:
                 await self._life.end()
             await self._life.check()
             if self._rng.random() < self._faults.lose_answer:
-                raise WorkerConnectionError("the connection broke before the response was complete")
+                raise WorkerConnectionError("the connection broke before the response was complete", was_sent=True)
             yield chunk
 
 

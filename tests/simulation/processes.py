@@ -111,6 +111,11 @@ class Mailbox(ObjectProcess):
 
     starting_state = Receive
 
+    @rpc
+    async def post(self, message: str, communication: Communication) -> None:
+        """Send a message that nothing tells from a second one: carried out twice it would be received twice."""
+        communication.publish_to_internal_queue(Mailbox.inbox, message)
+
 
 class Fork(AsyncState[int]):
     """Starts the branches, and the state that joins them."""

@@ -3,18 +3,16 @@
 import asyncio
 import hashlib
 import random
-import sqlite3
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from server_stub.app import Server
 from server_stub.config import ServerSettings
 from server_stub.core.ports import Store
-from server_stub.storage.sqlite import SqliteOptions, SqliteStore, Synchronous
 from tests.simulation.chaos import ChaoticClientTransport, ChaoticTransport, Faults, Life, MortalStore
 from tests.simulation.processes import (
     CHAIN_LENGTH,
@@ -26,6 +24,7 @@ from tests.simulation.processes import (
     UserCode,
 )
 from tests.support.asgi import AsgiTransport
+from tests.support.databases import Database, Kind
 from tests.support.system import SERVER_URL, WORKER_URL, InMemoryClientTransport
 from tests.support.virtual_time import VirtualClock
 from xdb_sdk import (
@@ -53,9 +52,16 @@ T = TypeVar("T")
 PATIENCE = timedelta(hours=2)
 """Virtual time within which everything has to end."""
 
-DEPOSIT_OF_THE_APPLICATION = (
-    "INSERT INTO accounts (id, total) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET total = coalesce(total, 0) + 1"
-)
+_UPSERT = """
+    INSERT INTO accounts (id, total) VALUES (?, 1)
+    ON CONFLICT (id) DO UPDATE SET total = coalesce(accounts.total, 0) + 1"""
+DEPOSIT_OF_THE_APPLICATION: dict[Kind, str] = {
+    "sqlite": _UPSERT,
+    "postgresql": _UPSERT,
+    "mariadb": """
+        INSERT INTO accounts (id, total) VALUES (?, 1)
+        ON DUPLICATE KEY UPDATE total = coalesce(total, 0) + 1""",
+}
 
 ONCE = ProcessStartOptions(id_reuse_policy=IdReusePolicy.DISALLOW_REUSE)
 """A start that is repeated after a lost answer must not start again what has completed meanwhile."""
@@ -75,6 +81,7 @@ def draw_faults(rng: random.Random) -> Faults:
         crash_before_commit=rate(0.05),
         crash_after_commit=rate(0.05),
         crash_after_answer=rate(0.05),
+        lose_commit=rate(0.05),
         refuse_connection=rate(0.1),
         lose_answer=rate(0.1),
         repeat_call=rate(0.1),
@@ -93,13 +100,13 @@ class Deposits:
 
 
 class World:
-    """Server lives, clients and what they know."""
+    """Server lives, clients and what they know. Made in the virtual-time loop that it is to run in."""
 
-    def __init__(self, seed: int, directory: Path) -> None:
+    def __init__(self, seed: int, database: Database) -> None:
         self.rng = random.Random(seed)
         self.faults = draw_faults(self.rng)
         self.notify = self.rng.random() < 0.8
-        self.path = directory / f"{seed}.db"
+        self._database = database
         self.clock = VirtualClock()
         self.crashes = 0
         self.trace = hashlib.sha256()
@@ -109,16 +116,21 @@ class World:
         self._births: set[asyncio.Task[None]] = set()
         self.life: Life
         self._server: Server
-        self._store: SqliteStore
+        self._store: Store
         self._workers: AsgiTransport
         self.client: AsyncClient
         UserCode.rng = self.rng
         UserCode.failure_rate = self.rng.choice([0.0, 0.1, 0.4])
 
+    @property
+    def unheard_commits(self) -> int:
+        """How often the connection to the database broke during a commit."""
+        return sum(life.unheard_commits for life, _ in self._servers)
+
     async def run(self) -> None:
         """Live through the seed and check that every promise was kept."""
-        self._store = SqliteStore.open(self.path, SqliteOptions(synchronous=Synchronous.OFF))
-        self.sql("CREATE TABLE accounts (id TEXT PRIMARY KEY, total INTEGER, last_step TEXT)")
+        self._store = await self._database.open_virtual_store()
+        self.sql("CREATE TABLE accounts (id VARCHAR(255) PRIMARY KEY, total INTEGER, last_step TEXT)")
         registry = Registry()
         registry.add_processes(*PROCESSES)
         try:
@@ -202,7 +214,7 @@ class World:
             if self.rng.random() < 0.5:
                 await self._deposit(process_id, deposits)
             else:
-                self.sql(DEPOSIT_OF_THE_APPLICATION, account)
+                self.sql(DEPOSIT_OF_THE_APPLICATION[self._database.kind], account)
                 deposits.certain += 1
         result = await self._insist(lambda: self.client.wait_for_process_completion(process_id, int))
         assert result == CHAIN_LENGTH
@@ -222,15 +234,21 @@ class World:
         await self._start(lambda: self.client.start_process(process_id, Mailbox, None, ONCE))
         senders = range(self.rng.randint(1, 3))
         sent: dict[str, list[str]] = {f"s{sender}": [] for sender in senders}
+        posted: dict[str, bool] = {}
         async with asyncio.TaskGroup() as group:
             for sender, messages in sent.items():
                 group.create_task(self._send(process_id, sender, messages, self.rng.randint(0, 8)))
+            group.create_task(self._post(process_id, posted, self.rng.randint(0, 8)))
         with suppress(ProcessNotRunningError):  # the answer to an earlier try was lost, and it has stopped since
             await self._publish(process_id, ["stop"], "stop")
         await self._insist(lambda: self.client.wait_for_process_completion(process_id))
         values = await self._insist(lambda: self.client.get_data_attributes(process_id, Mailbox))
         received = values["received"]
-        assert sorted(received) == sorted([*(m for messages in sent.values() for m in messages), "stop"])
+        count_by_post = Counter(value for value in received if value.startswith("post"))
+        assert count_by_post.keys() <= posted.keys()
+        assert all(count_by_post[post] == 1 or (count_by_post[post] == 0 and not posted[post]) for post in posted)
+        unposted = [value for value in received if value not in posted]
+        assert sorted(unposted) == sorted([*(m for messages in sent.values() for m in messages), "stop"])
         for sender, messages in sent.items():
             assert [value for value in received if value.startswith(sender)] == messages
 
@@ -240,6 +258,20 @@ class World:
             batch = [f"{sender}-{number}-{part}" for part in range(self.rng.randint(1, 3))]
             await self._publish(process_id, batch, f"{sender}-{number}")
             messages += batch
+
+    async def _post(self, process_id: str, posted: dict[str, bool], count: int) -> None:
+        """Send messages by RPC, and note whether each certainly arrived; one that certainly did not is not noted."""
+        for number in range(count):
+            await asyncio.sleep(self.rng.random())
+            message = f"post-{number}"
+            try:
+                await self.client.invoke_rpc(process_id, Mailbox.post, message)
+            except (RpcExecutionError, ProcessNotRunningError):
+                continue
+            except UnavailableError:
+                posted[message] = False
+            else:
+                posted[message] = True
 
     async def _publish(self, process_id: str, values: list[str], name: str) -> None:
         messages = [
@@ -311,14 +343,9 @@ class World:
         ):
             self._note(repr(row))
 
-    def sql(self, statement: str, *values: Any) -> list[Any]:
+    def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run SQL of the application's own."""
-        connection = sqlite3.connect(self.path)
-        try:
-            with connection:
-                return connection.execute(statement, values).fetchall()
-        finally:
-            connection.close()
+        return self._database.sql(statement, *values)
 
     def _note(self, fact: str) -> None:
         self.trace.update(fact.encode())
