@@ -15,7 +15,6 @@ LATER = {
     "later: request ids",
     "later: history",
     "later: reset",
-    "later: other databases",
     "later: composite keys",
 }
 _ROW = re.compile(r"\| (\d+) \| (.+?) \| (.+?) \|")
