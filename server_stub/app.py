@@ -289,10 +289,12 @@ class Server:
         """Read from the system tables, and see that the server commits.
 
         Raises:
-            StoreError: They cannot be read, or the server is stopping.
+            StoreError: They cannot be read, or not written to, or the server is stopping.
         """
         if not self.committer.is_running:
             raise StoreUnavailable("the server does not commit")
+        if self._cluster is not None and self._cluster.keeper.is_down:
+            raise StoreUnavailable("the server cannot say in the database that it lives")
         await self._store.find_processes([ProcessLookup(_NO_PROCESS, None)])
 
     def counters(self) -> dict[str, dict[str, int]]:

@@ -170,6 +170,11 @@ class ShardKeeper:
         return any(member.member_id != self._member.member_id for member in self._view.members)
 
     @property
+    def is_down(self) -> bool:
+        """Whether the database did not take the latest beat: it is away, or only to be read from."""
+        return self._is_down
+
+    @property
     def has_hints(self) -> bool:
         """Whether other servers' hints get here."""
         return self._hints is not None and self._hints.are_working

@@ -188,11 +188,12 @@ async def test_server_without_the_database_owns_nothing_before_others_may_take_o
         lease_ends_s = cluster.coordinator.shards[0].lease_until_ms / 1_000
         await asyncio.sleep(60)
         cluster.coordinator.is_available = True
-        is_owner_while_down = server.owns_at()
+        is_owner_while_down, is_down = server.owns_at(), server.keeper.is_down
         await asyncio.sleep(2.1)
 
         lost_at_s, lost = server.work.lost[-1]
         assert not is_owner_while_down
+        assert (is_down, server.keeper.is_down) == (True, False)
         assert lost == frozenset(range(16))
         assert left_at_s < lost_at_s <= lease_ends_s - 3.0
         assert sorted(server.keeper.shard_ids) == list(range(16))
