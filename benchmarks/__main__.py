@@ -15,13 +15,14 @@ from benchmarks.measurement import Measurement, median_of
 from benchmarks.peers.environment import PEERS, Peer
 from benchmarks.postgres_floor import measure_postgres_floor
 from benchmarks.report import comparison, table
+from benchmarks.scale.command_line import COMMANDS
 from benchmarks.workloads import FULL_SIZES, QUICK_SIZES, Workload, measure
 from benchmarks.xdb_engine import running_engine
 
 OURS = "xdb"
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option(
     "--database",
     "kind_name",
@@ -50,7 +51,9 @@ OURS = "xdb"
     help="Run this one only; may be repeated.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print every run as a line of JSON instead of tables.")
+@click.pass_context
 def main(
+    context: click.Context,
     kind_name: str,
     url: str | None,
     workloads: Sequence[str],
@@ -60,7 +63,13 @@ def main(
     engines: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Measure xdb: a server, a worker and a client, each its own process, with durable commits."""
+    """Measure xdb: a server, a worker and a client, each its own process, with durable commits.
+
+    Without a command the workloads are run that other engines are compared by; the commands measure how xdb scales.
+    """
+    if context.invoked_subcommand is not None:
+        _refuse_options(context)
+        return
     kind = DatabaseKind(kind_name) if url is None else _kind_of(url)
     peers = _chosen_peers(engines, kind) if engines else [peer for peer in PEERS if with_peers and peer.is_beside(kind)]
     for peer in peers:
@@ -77,6 +86,13 @@ def main(
                     click.echo(run.to_json())
     if not as_json:
         _print_tables(_medians(runs), [peer.name for peer in peers])
+
+
+def _refuse_options(context: click.Context) -> None:
+    """Say that options before a command are not for it."""
+    for parameter in context.command.params:
+        if context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{parameter.opts[0]} is not for {context.invoked_subcommand}; see its --help")
 
 
 def _kind_of(url: str) -> DatabaseKind:
@@ -167,6 +183,10 @@ def _print_tables(measurements: Sequence[Measurement], peers: Sequence[str]) -> 
     }
     if peers and by_engine[OURS]:
         click.echo("\n" + comparison(by_engine[OURS], [by_engine[peer] for peer in peers]))
+
+
+for command in COMMANDS:
+    main.add_command(command)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,11 @@ class Command:
         """CPU time since it was started last, that of its children included."""
         return cpu_s(self._process)
 
+    @property
+    def process(self) -> psutil.Process:
+        """The process that was started last."""
+        return self._process
+
     def kill_and_start(self) -> float:
         """Kill it and its children with SIGKILL and start it again at once.
 

@@ -1,7 +1,7 @@
 """The databases that engines keep their data in: a new one for each run, on one server for all of them."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,11 +33,13 @@ class Databases:
         kind: Which database.
         new: Gives the URL of a new, empty database, which is removed at the end.
         server_process_id: The main process of the server, whose CPU time is counted; None if there is none here.
+        server_url: Another database on the server, from which it can be watched; None if there is no server.
     """
 
     kind: DatabaseKind
     new: Callable[[], AbstractContextManager[str]]
     server_process_id: int | None
+    server_url: str | None = None
 
     @property
     def cpu_s(self) -> Callable[[], float] | None:
@@ -69,11 +71,15 @@ def _new_sqlite_file() -> Iterator[str]:
 
 
 @contextmanager
-def own_postgres() -> Iterator[Databases]:
-    """Start a PostgreSQL server with default durability, and give databases on it."""
+def own_postgres(settings: Mapping[str, str] | None = None) -> Iterator[Databases]:
+    """Start a PostgreSQL server with default durability, and give databases on it.
+
+    Args:
+        settings: More server settings, named as in `postgresql.conf`.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="bench-postgres-", ignore_cleanup_errors=True) as directory,
-        postgres.start(Path(directory) / "server", is_durable=True) as server,
+        postgres.start(Path(directory) / "server", is_durable=True, settings=settings) as server,
     ):
         yield _postgres_databases(server.url, server.pid)
 
@@ -94,7 +100,7 @@ def _postgres_databases(server_url: str, process_id: int | None) -> Databases:
         finally:
             postgres.drop_database(server_url, name)
 
-    return Databases(DatabaseKind.POSTGRESQL, new, process_id)
+    return Databases(DatabaseKind.POSTGRESQL, new, process_id, server_url)
 
 
 def _postmaster(url: str) -> int | None:

@@ -26,7 +26,7 @@ def table(measurements: Sequence[Measurement]) -> str:
         "events/transaction",
         "calls/request",
     )
-    return _aligned([header, *(_line(measurement) for measurement in measurements)])
+    return aligned([header, *(_line(measurement) for measurement in measurements)])
 
 
 def _line(measurement: Measurement) -> tuple[str, ...]:
@@ -34,17 +34,17 @@ def _line(measurement: Measurement) -> tuple[str, ...]:
     return (
         measurement.workload,
         measurement.engine,
-        _number(None if is_kill else measurement.executions_per_s),
-        _number(None if is_kill else measurement.steps_per_s),
-        _number(measurement.p50_ms),
-        _number(measurement.p95_ms),
-        _number(measurement.p99_ms),
-        _number(measurement.cpu_s_per_1000_steps),
-        _number(measurement.database_cpu_s_per_1000_steps),
-        _number(measurement.per_step("statements")),
-        _number(measurement.per_step("transactions")),
-        _number(_mean(measurement, "events", "transactions")),
-        _number(_mean(measurement, "batched_calls", "batches")),
+        number(None if is_kill else measurement.executions_per_s),
+        number(None if is_kill else measurement.steps_per_s),
+        number(measurement.p50_ms),
+        number(measurement.p95_ms),
+        number(measurement.p99_ms),
+        number(measurement.cpu_s_per_1000_steps),
+        number(measurement.database_cpu_s_per_1000_steps),
+        number(measurement.per_step("statements")),
+        number(measurement.per_step("transactions")),
+        number(_mean(measurement, "events", "transactions")),
+        number(_mean(measurement, "batched_calls", "batches")),
     )
 
 
@@ -92,13 +92,13 @@ def comparison(ours: Sequence[Measurement], peers: Sequence[Sequence[Measurement
         for compared in _COMPARISONS
         if compared.workload in of_ours
     ]
-    return _aligned([header, *lines])
+    return aligned([header, *lines])
 
 
 def _compared(compared: _Comparison, ours: Measurement, peers: Sequence[Measurement | None]) -> list[str]:
-    line = [compared.workload, compared.what, _number(compared.value(ours))]
+    line = [compared.workload, compared.what, number(compared.value(ours))]
     for peer in peers:
-        line += [NOT_COUNTED] * 2 if peer is None else [_number(compared.value(peer)), compared.ratio(ours, peer)]
+        line += [NOT_COUNTED] * 2 if peer is None else [number(compared.value(peer)), compared.ratio(ours, peer)]
     return line
 
 
@@ -108,18 +108,19 @@ def _mean(measurement: Measurement, total: str, number: str) -> float | None:
     return measurement.counts[total] / measurement.counts[number]
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Write a number with as many digits as can mean something; None is something that is not counted."""
     if value is None:
         return NOT_COUNTED
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2f}"
 
 
-def _aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Align columns: words of the first two to the left, numbers to the right."""
+def aligned(lines: Sequence[Sequence[str]], *, words: int = 2) -> str:
+    """Align columns: those of words, which come first, to the left, numbers to the right."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if column < 2 else cell.rjust(width)
+            cell.ljust(width) if column < words else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines

@@ -164,12 +164,12 @@ def _new_ids(workload: Workload, count: int) -> list[str]:
 
 async def _chain(engine: Engine, process_ids: list[str], watch: _Watch) -> list[float]:
     async with watch:
-        return await _all(CONCURRENCY, lambda process_id: _timed_ms(engine.run_chain(process_id)), process_ids)
+        return await run_all(CONCURRENCY, lambda process_id: timed_ms(engine.run_chain(process_id)), process_ids)
 
 
 async def _latency(engine: Engine, process_ids: list[str], watch: _Watch) -> list[float]:
     async with watch:
-        return await _all(1, lambda process_id: _timed_ms(engine.run_one_step(process_id)), process_ids)
+        return await run_all(1, lambda process_id: timed_ms(engine.run_one_step(process_id)), process_ids)
 
 
 async def _signal(engine: Engine, process_ids: list[str], watch: _Watch) -> list[float]:
@@ -182,10 +182,10 @@ async def _signal(engine: Engine, process_ids: list[str], watch: _Watch) -> list
         await engine.message_received(process_id)
         return (time.perf_counter() - began_s) * 1000
 
-    await _all(CONCURRENCY, engine.start_waiting, process_ids)
+    await run_all(CONCURRENCY, engine.start_waiting, process_ids)
     await asyncio.sleep(SETTLE_S)  # what an engine still does after the starts is not part of the deliveries
     async with watch:
-        return list(await asyncio.gather(*await _all(CONCURRENCY, deliver, process_ids)))
+        return list(await asyncio.gather(*await run_all(CONCURRENCY, deliver, process_ids)))
 
 
 async def _timers(engine: Engine, process_ids: list[str], watch: _Watch) -> list[float]:
@@ -198,7 +198,7 @@ async def _timers(engine: Engine, process_ids: list[str], watch: _Watch) -> list
         return (await engine.woken_at_s(process_id) - wake_at_s) * 1000
 
     async with watch:
-        return list(await asyncio.gather(*await _all(CONCURRENCY, sleep, process_ids)))
+        return list(await asyncio.gather(*await run_all(CONCURRENCY, sleep, process_ids)))
 
 
 _WORKLOADS: Mapping[Workload, tuple[Callable[[Engine, list[str], _Watch], Awaitable[list[float]]], int]] = {
@@ -211,13 +211,14 @@ _WORKLOADS: Mapping[Workload, tuple[Callable[[Engine, list[str], _Watch], Awaita
 _KILLED: Mapping[Workload, Part] = {Workload.SERVER_KILL: Part.SERVER, Workload.WORKER_KILL: Part.WORKER}
 
 
-async def _timed_ms(work: Awaitable[object]) -> float:
+async def timed_ms(work: Awaitable[object]) -> float:
+    """Say how many milliseconds something takes."""
     began_s = time.perf_counter()
     await work
     return (time.perf_counter() - began_s) * 1000
 
 
-async def _all(concurrency: int, work: Callable[[str], Awaitable[T]], process_ids: Iterable[str]) -> list[T]:
+async def run_all(concurrency: int, work: Callable[[str], Awaitable[T]], process_ids: Iterable[str]) -> list[T]:
     """Do the work for all ids, at most `concurrency` at a time; the first failure ends it."""
     results: list[T] = []
     remaining = iter(process_ids)

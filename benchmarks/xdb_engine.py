@@ -8,7 +8,8 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -37,11 +38,11 @@ class XdbEngine:
     name = "xdb"
 
     def __init__(
-        self, client: AsyncClient, sequential: Client, status_url: str, commands: Mapping[Part, Command]
+        self, client: AsyncClient, sequential: Client, server_url: str, commands: Mapping[Part, Command]
     ) -> None:
         self._client = client
         self._sequential = sequential
-        self._status_url = status_url
+        self._server_url = server_url
         self._commands = commands
 
     async def run_chain(self, process_id: str) -> None:
@@ -81,10 +82,45 @@ class XdbEngine:
 
     async def usage(self) -> Usage:
         cpu_s = time.process_time() + sum(command.cpu_s for command in self._commands.values())
-        async with httpx.AsyncClient() as http:
-            response = await http.get(self._status_url)
-        counters: Mapping[str, Mapping[str, int]] = response.raise_for_status().json()
-        return Usage(cpu_s, {name: counters[part][name] for part, name in COUNTED})
+        return Usage(cpu_s, await counts_of(self._server_url))
+
+
+async def counts_of(server_url: str) -> dict[str, int]:
+    """Ask a server for what it has counted since it was started, by the names in `COUNTED`."""
+    async with httpx.AsyncClient() as http:
+        response = await http.get(f"{server_url}/internal/status")
+    counters: Mapping[str, Mapping[str, int]] = response.raise_for_status().json()
+    return {name: counters[part][name] for part, name in COUNTED}
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A running server or worker."""
+
+    url: str
+    command: Command
+
+
+@asynccontextmanager
+async def running_server(database_url: str, log: Path) -> AsyncIterator[Service]:
+    """Run a server until the end of the `async with`, which begins when it is ready.
+
+    Args:
+        database_url: Its database.
+        log: The file that its log is appended to.
+
+    Raises:
+        RuntimeError: It ended or did not become ready; the text has the end of its log.
+    """
+    async with _running_xdb(["server", "--database-url", database_url], "/readyz", log) as service:
+        yield service
+
+
+@asynccontextmanager
+async def running_worker(log: Path) -> AsyncIterator[Service]:
+    """Run a worker of the workloads until the end of the `async with`; see `running_server`."""
+    async with _running_xdb(["worker", "benchmarks.worker:app"], "/healthz", log) as service:
+        yield service
 
 
 @asynccontextmanager
@@ -98,20 +134,21 @@ async def running_engine(database_url: str, directory: Path) -> AsyncIterator[Xd
     Raises:
         RuntimeError: A process ended or did not become ready; the text has the end of its log.
     """
-    server_url, worker_url = (f"http://127.0.0.1:{port}" for port in free_ports(2))
-    with (
-        _running_xdb(["server", "--database-url", database_url], server_url, directory / "server.log") as server,
-        _running_xdb(["worker", "benchmarks.worker:app"], worker_url, directory / "worker.log") as worker,
+    async with (
+        running_server(database_url, directory / "server.log") as server,
+        running_worker(directory / "worker.log") as worker,
     ):
-        await server.answers(f"{server_url}/readyz")
-        await worker.answers(f"{worker_url}/healthz")
-        options = ClientOptions(server_url=server_url, worker_url=worker_url)
+        options = ClientOptions(server_url=server.url, worker_url=worker.url)
         with Client(registry, options) as sequential:
             async with AsyncClient(registry, options) as client:
-                commands = {Part.SERVER: server, Part.WORKER: worker}
-                yield XdbEngine(client, sequential, f"{server_url}/internal/status", commands)
+                commands = {Part.SERVER: server.command, Part.WORKER: worker.command}
+                yield XdbEngine(client, sequential, server.url, commands)
 
 
-def _running_xdb(arguments: list[str], url: str, log: Path) -> AbstractContextManager[Command]:
-    port = url.rpartition(":")[2]
-    return running([sys.executable, "-m", "server_stub.cli", *arguments, "--port", port], log)
+@asynccontextmanager
+async def _running_xdb(arguments: list[str], ready_path: str, log: Path) -> AsyncIterator[Service]:
+    [port] = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    with running([sys.executable, "-m", "server_stub.cli", *arguments, "--port", str(port)], log) as command:
+        await command.answers(f"{url}{ready_path}")
+        yield Service(url, command)
