@@ -184,11 +184,6 @@ class ShardKeeper:
         """Whether former owners of this server's shards are still making calls."""
         return any(owned.handover_range for owned in self._owned.values())
 
-    @property
-    def is_down(self) -> bool:
-        """Whether the database did not answer when it was last asked."""
-        return self._is_down
-
     def range_of(self, shard_id: int) -> int:
         """See `Ownership.range_of`; it may be called on any thread."""
         owned = self._owned.get(shard_id)

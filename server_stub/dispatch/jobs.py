@@ -111,7 +111,7 @@ class Job(ABC):
         self.sent_at_s = 0.0
         """When it was written, on the clock `time.perf_counter`."""
         self.trace: Trace | None = None
-        """The span of this round, from writing the call to its reply."""
+        """The span of this round, from writing the call to its reply, where spans are collected."""
         self.timeout_s = 0.0
         self.deadline_s = 0.0
 
@@ -273,7 +273,7 @@ class StateJob(Job):
             idempotency_key=self.idempotency_key,
             timeout_ms=timeout_ms,
             last_database_error=call.last_database_error,
-            trace_context=self.trace.context if self.trace is not None else None,
+            trace_context=self.trace_context if self.trace is None else self.trace.context,
         )
         body: WaitUntilCall | ExecuteCall
         if call.key.api is StateApi.WAIT_UNTIL:
@@ -374,7 +374,7 @@ class RpcJob(Job):
             object_id=process.object_id,
             process_started_at_ms=process.started_at_ms,
             timeout_ms=round(self.timeout_s * 1_000),
-            trace_context=self.trace.context if self.trace is not None else None,
+            trace_context=self.trace_context if self.trace is None else self.trace.context,
         )
         self.body = RpcCall(
             context=context,

@@ -10,7 +10,7 @@ every function costs less than a microsecond, where a span of a provider that ke
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
@@ -101,8 +101,7 @@ def begin_trace(name: str, kind: Kind, parent: str | None) -> Trace:
     return _begin(tracer, name, kind, _parsed(parent))
 
 
-@contextmanager
-def traced(name: str, kind: Kind, parent: str | None = None) -> Iterator[Trace]:
+def traced(name: str, kind: Kind, parent: str | None = None) -> AbstractContextManager[Trace]:
     """Begin a span that is the current one, so that spans of other libraries become its children.
 
     Without parent it is a child of the one that was current. Exceptions pass through unnoted: only the caller knows
@@ -110,14 +109,13 @@ def traced(name: str, kind: Kind, parent: str | None = None) -> Iterator[Trace]:
     """
     tracer = _find_tracer()
     if tracer is None:
-        yield Trace(parent)
-        return
-    from opentelemetry.trace import use_span
+        return nullcontext(Trace(parent))
+    return _as_current(_begin(tracer, name, kind, None if parent is None else _parsed(parent)))
 
-    trace = _begin(tracer, name, kind, None if parent is None else _parsed(parent))
-    assert trace._span is not None
-    with use_span(trace._span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
-        yield trace
+
+def is_collecting() -> bool:
+    """Whether spans are collected in this process: if not, there is no need to find names for them."""
+    return _find_tracer() is not None
 
 
 def current_trace_context() -> str | None:
@@ -142,6 +140,15 @@ def _find_tracer() -> "Tracer | None":
 @lru_cache(maxsize=1)
 def _tracer_of(provider: "TracerProvider") -> "Tracer":
     return provider.get_tracer("xdb")
+
+
+@contextmanager
+def _as_current(trace: Trace) -> Iterator[Trace]:
+    from opentelemetry.trace import use_span
+
+    assert trace._span is not None
+    with use_span(trace._span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+        yield trace
 
 
 def _begin(tracer: "Tracer", name: str, kind: Kind, context: "Context | None") -> Trace:

@@ -7,28 +7,34 @@ however long it lives, in one trace that every tool can show.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Final
 
 from xdb_sdk.protocol import ExecuteCall, RpcCall, WaitUntilCall
-from xdb_sdk.protocol.tracing import Kind, Trace, traced
+from xdb_sdk.protocol.tracing import Kind, Trace, is_collecting, traced
+
+_NO_SPAN: Final = nullcontext(Trace(None))
+
+
+def call_span(call: WaitUntilCall | ExecuteCall | RpcCall) -> AbstractContextManager[Trace]:
+    """Make the span of a call the current one, so that spans of user code hang under it."""
+    return _described(call) if is_collecting() else _NO_SPAN
 
 
 @contextmanager
-def call_span(call: WaitUntilCall | ExecuteCall | RpcCall) -> Iterator[Trace]:
-    """Make the span of a call the current one, so that spans of user code hang under it."""
+def _described(call: WaitUntilCall | ExecuteCall | RpcCall) -> Iterator[Trace]:
     context = call.context
     with traced(_name_of(call), _kind_of(call), context.trace_context) as trace:
-        if trace.is_collected:
-            trace.describe(
-                {
-                    "xdb.namespace": context.namespace,
-                    "xdb.process_type": call.process_type,
-                    "xdb.process_id": context.process_id,
-                    "xdb.process_execution_id": context.process_execution_id,
-                    "xdb.state_execution_id": context.state_execution_id,
-                    "xdb.attempt": context.attempt,
-                }
-            )
+        trace.describe(
+            {
+                "xdb.namespace": context.namespace,
+                "xdb.process_type": call.process_type,
+                "xdb.process_id": context.process_id,
+                "xdb.process_execution_id": context.process_execution_id,
+                "xdb.state_execution_id": context.state_execution_id,
+                "xdb.attempt": context.attempt,
+            }
+        )
         yield trace
 
 
