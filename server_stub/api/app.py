@@ -74,6 +74,8 @@ class ServiceApi:
         self._calls = Calls(operations, self._limits, ids)
         self._metrics = metrics
         self._is_ready = is_ready
+        self._was_ready = True
+        """The latest answer, so that a probe that comes every second fills no log."""
         self._status_of = status
         self._serves_clients = serves_clients
         self._hot: dict[str, Endpoint] = {
@@ -153,8 +155,13 @@ class ServiceApi:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 await self._is_ready()
         except (StoreError, TimeoutError) as error:
-            logger.warning("not ready", extra={"error": str(error) or "the database does not answer"})
+            if self._was_ready:
+                logger.warning("not ready", extra={"error": str(error) or "the database does not answer"})
+            self._was_ready = False
             return _starlette_response(response_of(unavailable("the database cannot be used")))
+        if not self._was_ready:
+            logger.warning("ready again")
+        self._was_ready = True
         return StarletteResponse(b'{"status":"ready"}', media_type=JSON)
 
     def _unexpected_error(self, request: Request, error: Exception) -> StarletteResponse:

@@ -31,6 +31,20 @@ async def test_readyz_tells_whether_the_database_can_be_used(client: httpx.Async
     assert "SELECT" not in error.details
 
 
+async def test_probes_log_each_change_of_readiness_once(
+    client: httpx.AsyncClient, readiness: Readiness, caplog: pytest.LogCaptureFixture
+) -> None:
+    for is_ready in (True, False, False, False, True, True, False):
+        readiness.is_ready = is_ready
+        await client.get("/readyz")
+
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        "not ready",
+        "ready again",
+        "not ready",
+    ]
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/openapi.json", "/openapi-worker.json"])
 async def test_wrong_method_is_refused_with_the_error_schema(client: httpx.AsyncClient, path: str) -> None:
     response = await client.post(path)
