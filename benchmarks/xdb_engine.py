@@ -55,12 +55,8 @@ class XdbEngine:
 
     async def start_waiting(self, process_id: str) -> None:
         await self._client.start_process(process_id, SignalProcess)
-        while not await self._is_waiting(process_id):  # noqa: ASYNC110  # the API does not tell when a wait begins
+        while not await is_waiting(self._client, process_id):  # noqa: ASYNC110  # the API does not tell when a wait begins
             await asyncio.sleep(POLL_INTERVAL_S)
-
-    async def _is_waiting(self, process_id: str) -> bool:
-        process = await self._client.describe_process(process_id)
-        return any(state.wait_until_status is WaitUntilStatus.WAITING_COMMANDS_COMPLETED for state in process.states)
 
     async def send_message(self, process_id: str) -> None:
         await self._client.publish_to_internal_queue(process_id, SignalProcess, SignalProcess.go, None)
@@ -83,6 +79,12 @@ class XdbEngine:
     async def usage(self) -> Usage:
         cpu_s = time.process_time() + sum(command.cpu_s for command in self._commands.values())
         return Usage(cpu_s, await counts_of(self._server_url))
+
+
+async def is_waiting(client: AsyncClient, process_id: str) -> bool:
+    """Say whether a process waits for a command."""
+    process = await client.describe_process(process_id)
+    return any(state.wait_until_status is WaitUntilStatus.WAITING_COMMANDS_COMPLETED for state in process.states)
 
 
 async def counts_of(server_url: str) -> dict[str, int]:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from benchmarks.databases import Databases, own_postgres, postgres_beside
+from benchmarks.scale.history import history_table, measure_history
 from benchmarks.scale.idle import idle_table, measure_idle
 from benchmarks.scale.memory import measure_memory, memory_table
 from benchmarks.scale.postgres_counters import STATISTICS_SETTINGS
@@ -33,6 +34,30 @@ def _room(url: str | None) -> Iterator[tuple[Databases, Path]]:
         tempfile.TemporaryDirectory(prefix="bench-scale-", ignore_cleanup_errors=True) as directory,
     ):
         yield databases, Path(directory)
+
+
+@click.command()
+@_url_option
+@_count_option("--closed", 1_000_000, "Executions that have completed before.")
+@_count_option("--waiting", 100_000, "Executions that wait for timers.")
+@_count_option("--executions", 2000, "Executions that are run on each database in each round.")
+@_count_option("--concurrency", 64, "Executions at a time.")
+@_count_option("--rounds", 3, "How often each database has its turn; medians are printed.")
+def history(url: str | None, closed: int, waiting: int, executions: int, concurrency: int, rounds: int) -> None:
+    """Run the same load on empty tables and on full ones."""
+    with _room(url) as (databases, directory):
+        results = asyncio.run(
+            measure_history(
+                databases,
+                directory,
+                closed=closed,
+                waiting=waiting,
+                executions=executions,
+                concurrency=concurrency,
+                rounds=rounds,
+            )
+        )
+    click.echo(history_table(results))
 
 
 @click.command()
@@ -74,4 +99,4 @@ def idle(url: str | None, servers: int, seconds: int) -> None:
     click.echo(idle_table(found, seconds))
 
 
-COMMANDS = (idle, memory, servers)
+COMMANDS = (history, idle, memory, servers)
