@@ -48,6 +48,8 @@ class CallReturned(Event[Verdict]):
 
     def select(self, selection: Selection) -> None:
         selection.execution_ids.add(self.key.state.process_execution_id)
+        if isinstance(self.outcome, StateAnswered) and (self.outcome.read_set or self.outcome.answer.write_tables):
+            selection.touches_rows = True
 
     def add_needs(self, loaded: Loaded, needs: Needs) -> None:
         execution = loaded.executions.get(self.key.state.process_execution_id)
@@ -172,6 +174,8 @@ class RpcReturned(Event[Verdict]):
 
     def select(self, selection: Selection) -> None:
         selection.execution_ids.add(self.process_execution_id)
+        if self.read_set or self.answer.write_tables:
+            selection.touches_rows = True
 
     def add_needs(self, loaded: Loaded, needs: Needs) -> None:
         execution = loaded.executions.get(self.process_execution_id)

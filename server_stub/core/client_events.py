@@ -64,6 +64,8 @@ class StartProcess(Event[StartAnswer]):
 
     def select(self, selection: Selection) -> None:
         selection.process_keys.add(self.key)
+        if any(table.initial_write for table in self.request.tables):
+            selection.touches_rows = True
 
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> StartAnswer:
         previous_id = loaded.current.get(self.key)
@@ -142,6 +144,8 @@ class SetAttributes(Event[DoneAnswer]):
 
     def select(self, selection: Selection) -> None:
         select_target(selection, self.request)
+        if self.request.write_tables:
+            selection.touches_rows = True
 
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> DoneAnswer:
         execution = running_target(loaded, self.request)

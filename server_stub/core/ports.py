@@ -23,10 +23,15 @@ from xdb_sdk.protocol import DatabaseErrorInfo, Json, ListRequest, TableMapping
 
 @dataclass(slots=True)
 class Selection:
-    """What a transaction concerns: executions by id, and current executions by process id."""
+    """What a transaction concerns: executions by id, and current executions by process id.
+
+    `touches_rows` says that it may write rows of the user's tables, or has to find what a locking call was given
+    unchanged; without it a store may do with fewer locks.
+    """
 
     execution_ids: set[str] = field(default_factory=set)
     process_keys: set[ProcessKey] = field(default_factory=set)
+    touches_rows: bool = False
 
 
 @dataclass(slots=True)

@@ -2,28 +2,37 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
+from server_stub.core.changes import Changes
 from server_stub.core.ports import (
-    CommitOutcomeUnknown,
     ConcurrentStart,
     RowWriteFailed,
     StoreBusy,
     StoreCounters,
     StoreError,
     StoreUnavailable,
+    Work,
 )
 from server_stub.storage import postgres_schema
 from server_stub.storage.pool import Pool
-from server_stub.storage.postgres_errors import database_error
+from server_stub.storage.postgres_errors import (
+    CANCELED,
+    DRIVER_ERRORS,
+    committing,
+    database_error,
+    is_unavailable,
+    reason_of,
+)
 from server_stub.storage.postgres_hints import PostgresHints
 from server_stub.storage.postgres_session import PostgresSession
 from server_stub.storage.postgres_user_tables import PostgresUserTables
 from server_stub.storage.server_store import LostToOthers, ServerStore, ServerStoreOptions
+from server_stub.storage.session import Overtaken, do_work_unlocked
 
 _CURRENT_INDEX: Final = "xdb_sys_process_execution_current"
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
@@ -31,10 +40,6 @@ _CLOSE_TIMEOUT_S: Final = 2.0
 
 _LOST: Final = ("40001", "40P01")
 _LOCK_TIMEOUT: Final = "55P03"
-_CANCELED: Final = "57014"
-_READ_ONLY: Final = "25006"
-_UNAVAILABLE_CLASSES: Final = ("08", "28", "3D", "53", "57", "58", "XX")
-"""Connection, who may connect to what, resources, operator intervention, system and internal errors."""
 
 
 class PostgresStore(ServerStore):
@@ -129,6 +134,15 @@ class PostgresStore(ServerStore):
             finally:
                 self._statements += session.statements
 
+    async def transact(self, work: Work) -> Changes:
+        """Run `work`, if it can be done so without the locks of a transaction around it; see `Store.transact`."""
+        with suppress(Overtaken, LostToOthers):
+            async with self._session() as session:
+                changes = await do_work_unlocked(session, work)
+            if changes is not None:
+                return changes
+        return await super().transact(work)
+
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[PostgresSession]:
         async with self._pool.connection() as connection:
@@ -171,19 +185,12 @@ async def _roll_back(connection: "asyncpg.Connection[Any]") -> None:
 
 
 async def _commit(connection: "asyncpg.Connection[Any]") -> None:
-    try:
-        status = await connection.execute("COMMIT")
-    except asyncpg.IntegrityConstraintViolationError as error:
-        # A deferred constraint of the user's, which does not say of which row.
-        raise RowWriteFailed(None, database_error(error, "WRITE", None)) from error
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-        if not _is_unavailable(error):
-            raise
-        connection.terminate()
-        raise CommitOutcomeUnknown(f"the connection broke during a commit: {_reason(error)}") from error
-    except asyncio.CancelledError:
-        connection.terminate()
-        raise
+    with committing(connection):
+        try:
+            status = await connection.execute("COMMIT")
+        except asyncpg.IntegrityConstraintViolationError as error:
+            # A deferred constraint of the user's, which does not say of which row.
+            raise RowWriteFailed(None, database_error(error, "WRITE", None)) from error
     if status != "COMMIT":
         raise StoreError(f"the database answered COMMIT with {status}")
 
@@ -193,28 +200,16 @@ def _translated(connection: "asyncpg.Connection[Any] | None" = None) -> Iterator
     """Turn errors of the driver into those of the port; a connection that cannot serve any more is given up."""
     try:
         yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
-        if _is_unavailable(error):
+    except DRIVER_ERRORS as error:
+        if is_unavailable(error):
             if connection is not None:
                 connection.terminate()
-            raise StoreUnavailable(f"PostgreSQL is not available: {_reason(error)}") from error
+            raise StoreUnavailable(f"PostgreSQL is not available: {reason_of(error)}") from error
         code = getattr(error, "sqlstate", None)
         if code in _LOST:
-            raise LostToOthers(_reason(error)) from error
-        if code in (_LOCK_TIMEOUT, _CANCELED):
-            raise StoreBusy(f"PostgreSQL is busy: {_reason(error)}") from error
+            raise LostToOthers(reason_of(error)) from error
+        if code in (_LOCK_TIMEOUT, CANCELED):
+            raise StoreBusy(f"PostgreSQL is busy: {reason_of(error)}") from error
         if getattr(error, "constraint_name", None) == _CURRENT_INDEX:
-            raise ConcurrentStart(_reason(error)) from error
+            raise ConcurrentStart(reason_of(error)) from error
         raise
-
-
-def _is_unavailable(error: Exception) -> bool:
-    """Say whether the database, or this connection to it, cannot serve at all now, whatever the statement."""
-    if isinstance(error, asyncpg.PostgresError):
-        code = error.sqlstate or ""
-        return code == _READ_ONLY or (code[:2] in _UNAVAILABLE_CLASSES and code != _CANCELED)
-    return not isinstance(error, asyncpg.DataError)
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -1,13 +1,22 @@
-"""What an error of PostgreSQL over a user's table means: what of it is the application's fault (semantics 7.4)."""
+"""What an error of PostgreSQL means: whether it can serve, and what is the application's fault (semantics 7.4)."""
 
-from typing import Final, Literal
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Literal
 
 import asyncpg
 
+from server_stub.core.ports import CommitOutcomeUnknown
 from xdb_sdk.protocol import DatabaseErrorInfo
 
 _SERVER_CLASSES: Final = ("08", "25", "28", "3D", "40", "53", "57", "58", "F0", "XX")
 """Connection, transaction state, logins, lost to others, resources, operators, the system, and errors inside."""
+
+_UNAVAILABLE_CLASSES: Final = ("08", "28", "3D", "53", "57", "58", "XX")
+"""Connection, who may connect to what, resources, operator intervention, system and internal errors."""
+CANCELED: Final = "57014"
+_READ_ONLY: Final = "25006"
 
 _KINDS: Final = {
     "23505": "UNIQUE",
@@ -45,3 +54,41 @@ def database_error(
     return DatabaseErrorInfo(
         operation=operation, kind=kind, code=code, message=str(error.args[0]), table_name=table_name
     )
+
+
+DRIVER_ERRORS: Final = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a server that is only to be read from, or a connection that has lost the thread
+    OSError,
+    TimeoutError,
+)
+"""What a connection attempt or a statement may raise."""
+
+
+def is_unavailable(error: Exception) -> bool:
+    """Say whether the database, or this connection to it, cannot serve at all now, whatever the statement."""
+    if isinstance(error, asyncpg.PostgresError):
+        code = error.sqlstate or ""
+        return code == _READ_ONLY or (code[:2] in _UNAVAILABLE_CLASSES and code != CANCELED)
+    return not isinstance(error, asyncpg.DataError)
+
+
+def reason_of(error: Exception) -> str:
+    """Say what went wrong, also for an error without a text."""
+    return str(error) or type(error).__name__
+
+
+@contextmanager
+def committing(connection: "asyncpg.Connection[Any]") -> Iterator[None]:
+    """Say that a statement's outcome is unknown when its connection breaks; the connection is then given up."""
+    try:
+        yield
+    except DRIVER_ERRORS as error:
+        if not is_unavailable(error):
+            raise
+        connection.terminate()
+        raise CommitOutcomeUnknown(f"the connection broke during a commit: {reason_of(error)}") from error
+    except asyncio.CancelledError:
+        connection.terminate()
+        raise

@@ -11,11 +11,10 @@ from server_stub.core.model import LocalAttributeRead, ProcessKey, RowKey, RowRe
 from server_stub.core.ports import MappingRefused
 from server_stub.storage import postgres_statements as sql
 from server_stub.storage.cluster_codec import view_of
-from server_stub.storage.codec import (
-    Row,
-)
+from server_stub.storage.codec import PROCESS_COLUMNS, Row
+from server_stub.storage.postgres_errors import committing
 from server_stub.storage.postgres_user_tables import PostgresUserTables
-from server_stub.storage.session import MessageIdKey
+from server_stub.storage.session import MessageIdKey, Overtaken
 from server_stub.storage.writes import ended, rows_to_write
 from xdb_sdk.protocol import Json, ListRequest, TableMapping
 
@@ -41,6 +40,18 @@ class PostgresSession:
         if not keys:
             return await self.fetch(sql.LOCK_EXECUTIONS, execution_ids)
         return await self.fetch(sql.LOCK_EXECUTIONS_AND_CURRENT, execution_ids, *_arrays(keys))
+
+    async def read_executions(
+        self, execution_ids: Sequence[str], keys: Sequence[ProcessKey]
+    ) -> tuple[Sequence[Row], Sequence[Row]]:
+        """Give executions and open states; see `UnlockedSession.read_executions`."""
+        if keys:
+            rows = await self.fetch(sql.READ_EXECUTIONS_AND_CURRENT, execution_ids, *_arrays(keys))
+        else:
+            rows = await self.fetch(sql.READ_EXECUTIONS, execution_ids)
+        count = sum(row[0] == 0 for row in rows)
+        processes = [row[2 : 2 + len(PROCESS_COLUMNS)] for row in rows[:count]]
+        return processes, [row[2 + len(PROCESS_COLUMNS) :] for row in rows[count:]]
 
     async def find_open_states(self, execution_ids: Sequence[str]) -> Sequence[Row]:
         """Give open states; see `Session.find_open_states`."""
@@ -93,6 +104,25 @@ class PostgresSession:
         if changes.row_writes:
             await self._tables.write_rows(self.connection, changes.row_writes, seen_absent=self._absent_rows)
 
+    async def write_if_unchanged(self, changes: Changes, versions: Mapping[str, int]) -> None:
+        """Write all by one statement, which is the whole transaction; see `UnlockedSession.write_if_unchanged`."""
+        parts = rows_to_write(changes, list(changes.changed_processes.values()), sql.WRITES)
+        texts, values = [], _arrays(versions.items())
+        for part, rows in parts:
+            if rows:
+                texts.append(part.text(len(values) + 1))
+                values += _arrays(rows)
+        if not texts:
+            return
+        named = [f"w{number} AS ({text})" for number, text in enumerate(texts)]
+        statement = f"WITH {', '.join([sql.GUARD, *named])} {sql.GUARDED}" if versions else _together(texts)
+        self.statements += 1
+        with committing(self.connection):
+            try:
+                await self.connection.execute(statement, *values)
+            except asyncpg.DivisionByZeroError as error:
+                raise Overtaken("an execution was changed since it was read") from error
+
     async def _write_parts(self, parts: Iterable[tuple[sql.Part, Sequence[Row]]]) -> None:
         texts: list[str] = []
         values: list[Sequence[Any]] = []
@@ -103,11 +133,7 @@ class PostgresSession:
         if not texts:
             return
         self.statements += 1
-        if len(texts) == 1:
-            await self.connection.execute(texts[0], *values)
-        else:
-            named = ", ".join(f"w{number} AS ({text})" for number, text in enumerate(texts))
-            await self.connection.execute(f"WITH {named} SELECT", *values)
+        await self.connection.execute(_together(texts), *values)
 
     # --- what delivery scans ---
 
@@ -201,6 +227,14 @@ class PostgresSession:
     async def leave(self, member_id: str) -> None:
         """See `Coordinator.leave`."""
         await self.fetch(sql.LEAVE, member_id)
+
+
+def _together(texts: Sequence[str]) -> str:
+    """Give one statement that runs all."""
+    if len(texts) == 1:
+        return texts[0]
+    named = ", ".join(f"w{number} AS ({text})" for number, text in enumerate(texts))
+    return f"WITH {named} SELECT"
 
 
 def _only(rows: Sequence[Row]) -> Row | None:

@@ -124,6 +124,38 @@ LOCK_EXECUTIONS_AND_CURRENT: Final = f"""
     JOIN xdb_sys_process_execution p ON p.process_execution_id = w.id
     ORDER BY p.process_execution_id FOR UPDATE OF p"""
 
+_NO_PROCESS: Final = ", ".join(["NULL"] * len(PROCESS_COLUMNS))
+_NO_STATE: Final = ", ".join(["NULL"] * len(STATE_COLUMNS))
+
+# Primary key of xdb_sys_process_execution, and partial index xdb_sys_async_state_execution_open; the second has unique
+# index xdb_sys_process_execution_current too. Executions first, then states in order of creation; a number says which.
+_READ_EXECUTIONS: Final = f"""
+    SELECT 0 AS kind, 0 AS position, {_columns(PROCESS_COLUMNS, "p")}, {_NO_STATE}
+    FROM {{wanted}} JOIN xdb_sys_process_execution p ON p.process_execution_id = w.id
+    UNION ALL
+    SELECT 1, s.row_id, {_NO_PROCESS}, {_columns(STATE_COLUMNS, "s")}
+    FROM {{wanted}} JOIN xdb_sys_async_state_execution s ON s.process_execution_id = w.id AND s.status = 'RUNNING'
+    ORDER BY kind, position"""
+READ_EXECUTIONS: Final = _READ_EXECUTIONS.format(wanted="unnest($1::text[]) AS w(id)")
+READ_EXECUTIONS_AND_CURRENT: Final = f"""
+    WITH w AS MATERIALIZED (
+        SELECT unnest($1::text[]) AS id
+        UNION
+        SELECT c.process_execution_id FROM unnest($2::text[], $3::text[]) AS k(namespace, process_id)
+        JOIN xdb_sys_process_execution c
+        ON c.namespace = k.namespace AND c.process_id = k.process_id AND c.is_current = 1)
+    {_READ_EXECUTIONS.format(wanted="w")}"""
+
+# Primary key. Locks the rows in their order before anything is written, since the parts that write run after what the
+# statement answers; divides by zero, which undoes all, unless each row has the version that is bound.
+GUARD: Final = """
+    guarded AS MATERIALIZED (
+        SELECT p.process_execution_id AS id, p.version FROM xdb_sys_process_execution p
+        WHERE p.process_execution_id = ANY($1::text[]) ORDER BY p.process_execution_id FOR UPDATE)"""
+GUARDED: Final = """
+    SELECT 1 / (count(*) = cardinality($1::text[]))::integer FROM guarded g
+    JOIN unnest($1::text[], $2::bigint[]) AS seen(id, version) ON seen.id = g.id AND seen.version = g.version"""
+
 # Partial index xdb_sys_async_state_execution_open.
 FIND_OPEN_STATES: Final = f"""
     {_STATE} WHERE s.process_execution_id = ANY($1::text[]) AND s.status = 'RUNNING' ORDER BY s.row_id"""

@@ -16,7 +16,7 @@ from server_stub.core.model import (
     QueuedMessage,
     RowRead,
 )
-from server_stub.core.ports import Loaded, Needs, ProcessLookup, Selection, Work
+from server_stub.core.ports import Loaded, Needs, ProcessLookup, Selection, StoreError, Work
 from server_stub.storage.codec import Row, message_of, process_of, state_of
 from xdb_sdk.protocol import Json
 
@@ -60,13 +60,97 @@ class Session(Protocol):
         ...
 
 
+class UnlockedSession(Session, Protocol):
+    """A `Session` that can also do without a transaction: it reads, and then writes if all is as it was read."""
+
+    async def read_executions(
+        self, execution_ids: Sequence[str], keys: Sequence[ProcessKey]
+    ) -> tuple[Sequence[Row], Sequence[Row]]:
+        """Give executions by id, current ones by process id, and their open states in order of creation, at once."""
+        ...
+
+    async def write_if_unchanged(self, changes: Changes, versions: Mapping[str, int]) -> None:
+        """Write rows if executions still have the versions they were read with, all at once.
+
+        Raises:
+            Overtaken: They have not; nothing was written.
+            CommitOutcomeUnknown: The connection broke.
+        """
+        ...
+
+
+class Overtaken(StoreError):
+    """Another transaction has changed an execution since it was read; nothing was written."""
+
+
 async def do_work(session: Session, work: Work) -> Changes:
     """Load, decide and write, in the transaction of the session."""
-    loaded = await _load(session, work.selection())
-    await _load_needs(session, loaded, work.needs(loaded))
+    selection = work.selection()
+    loaded = await _load(session, selection)
+    await _load_needs(session, loaded, work.needs(loaded), touches_rows=selection.touches_rows)
     changes = work.decide(loaded)
+    _renew(changes, loaded)
     await session.write(_without_what_closes(changes))
     return changes
+
+
+async def do_work_unlocked(session: UnlockedSession, work: Work) -> Changes | None:
+    """Load, decide and write without a transaction around it, two statements for most work.
+
+    Whatever changes an execution gives it a new version, so that what was read is known to hold if its version does.
+
+    Returns:
+        What was committed; None when the work needs the locks of a transaction, and nothing was done.
+
+    Raises:
+        Overtaken: See `UnlockedSession.write_if_unchanged`.
+    """
+    selection = work.selection()
+    if selection.touches_rows:
+        return None
+    loaded = await _read(session, selection)
+    versions = {id_: execution.process.version for id_, execution in loaded.executions.items()}
+    await _load_needs(session, loaded, work.needs(loaded), touches_rows=False)
+    changes = work.decide(loaded)
+    _renew(changes, loaded)
+    if changes.row_writes or not _concerned(changes) <= loaded.executions.keys() | changes.new_processes.keys():
+        return None
+    if changes.new_processes and any(not process.is_current for process in changes.changed_processes.values()):
+        return None  # one makes room for the other, which takes two statements
+    seen = {id_: versions[id_] for id_ in sorted(changes.changed_processes)}
+    await session.write_if_unchanged(_without_what_closes(changes), seen)
+    return changes
+
+
+async def _read(session: UnlockedSession, selection: Selection) -> Loaded:
+    loaded = Loaded()
+    rows, states = await session.read_executions(sorted(selection.execution_ids), sorted(selection.process_keys))
+    for process in map(process_of, rows):
+        loaded.executions[process.process_execution_id] = Execution(process, {})
+        if process.is_current:
+            loaded.current[process.key] = process.process_execution_id
+    for state in map(state_of, states):
+        loaded.executions[state.process_execution_id].states[state.key] = state
+    return loaded
+
+
+def _concerned(changes: Changes) -> set[str]:
+    """Give the executions of which anything changes."""
+    concerned = {*changes.changed_processes, *changes.new_processes, *changes.closed_processes}
+    concerned.update(key.process_execution_id for key in (*changes.new_states, *changes.changed_states))
+    concerned.update(key.process_execution_id for key in (*changes.new_timers, *changes.deleted_timers))
+    concerned.update(execution_id for execution_id, _ in (*changes.new_messages, *changes.claimed_messages))
+    concerned.update(write.process_execution_id for write in changes.local_attribute_writes)
+    concerned.update(event.process_execution_id for event in changes.user_events)
+    return concerned
+
+
+def _renew(changes: Changes, loaded: Loaded) -> None:
+    """Give every execution of which anything changes a new version."""
+    for execution_id in sorted(_concerned(changes).difference(changes.changed_processes)):
+        execution = loaded.executions.get(execution_id)
+        if execution is not None:
+            changes.touch_process(execution.process)
 
 
 async def _load(session: Session, selection: Selection) -> Loaded:
@@ -91,7 +175,7 @@ async def _load(session: Session, selection: Selection) -> Loaded:
     return loaded
 
 
-async def _load_needs(session: Session, loaded: Loaded, needs: Needs) -> None:
+async def _load_needs(session: Session, loaded: Loaded, needs: Needs, *, touches_rows: bool) -> None:
     if needs.messages:
         for execution_id, queue_name in needs.messages:
             loaded.executions[execution_id].queues[queue_name] = []
@@ -103,6 +187,8 @@ async def _load_needs(session: Session, loaded: Loaded, needs: Needs) -> None:
     if needs.rows:
         loaded.rows = await session.lock_rows(needs.rows)
     loaded.local_attributes = await read_local_attributes(session, needs.local_attributes)
+    if not touches_rows:
+        return
     table_names = {read.row.table_name for read in needs.rows}
     for execution in loaded.executions.values():
         table_names.update(mapping.table_name for mapping in execution.process.tables)

@@ -32,10 +32,11 @@ class Deciding:
         execution_ids: Iterable[str] = (),
         process_keys: Iterable[ProcessKey] = (),
         needs: Needs | None = None,
+        touches_rows: bool = False,
     ) -> None:
         self._decide = decide
-        self._selection = Selection(set(execution_ids), set(process_keys))
         self._needs = needs or Needs()
+        self._selection = Selection(set(execution_ids), set(process_keys), touches_rows or bool(self._needs.rows))
 
     def selection(self) -> Selection:
         """Say which executions to load."""
@@ -66,6 +67,7 @@ async def load(
     *execution_ids: str,
     process_keys: Iterable[ProcessKey] = (),
     needs: Needs | None = None,
+    touches_rows: bool = False,
 ) -> Loaded:
     """Give what a transaction loads; it writes nothing."""
     seen: list[Loaded] = []
@@ -74,7 +76,10 @@ async def load(
         seen.append(loaded)
         return Changes()
 
-    await store.transact(Deciding(look, execution_ids=execution_ids, process_keys=process_keys, needs=needs))
+    work = Deciding(
+        look, execution_ids=execution_ids, process_keys=process_keys, needs=needs, touches_rows=touches_rows
+    )
+    await store.transact(work)
     return seen[0]
 
 

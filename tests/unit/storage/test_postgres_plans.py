@@ -70,6 +70,11 @@ ALL_SHARDS = list(range(16))
 QUERIES: dict[str, tuple[Sequence[Any], set[str]]] = {
     "LOCK_EXECUTIONS": ([IDS], {PROCESS}),
     "LOCK_EXECUTIONS_AND_CURRENT": ([IDS, ["default"] * 50, [f"q-{n}" for n in range(50)]], {PROCESS, CURRENT}),
+    "READ_EXECUTIONS": ([IDS], {PROCESS, OPEN_STATES}),
+    "READ_EXECUTIONS_AND_CURRENT": (
+        [IDS, ["default"] * 50, [f"q-{n}" for n in range(50)]],
+        {PROCESS, CURRENT, OPEN_STATES},
+    ),
     "FIND_OPEN_STATES": ([IDS], {OPEN_STATES}),
     "FIND_MESSAGES": ([IDS, ["q1"] * 50, [1] * 50], {MESSAGES}),
     "FIND_MESSAGE_IDS": ([IDS, ["q1"] * 50, ["m-1"] * 50], {MESSAGE_ID}),
@@ -160,6 +165,12 @@ async def test_a_hot_write_finds_its_rows_by_an_index(connection: "asyncpg.Conne
     assert indexes == WRITES[name], plan
 
 
+async def test_the_guard_of_a_write_finds_its_rows_by_an_index(connection: "asyncpg.Connection[Any]") -> None:
+    indexes, plan = await plan_of(connection, f"WITH {sql.GUARD} {sql.GUARDED}", [IDS, [1] * len(IDS)])
+
+    assert indexes == {PROCESS}, plan
+
+
 def test_every_statement_over_large_tables_is_pinned() -> None:
     of_codec = {
         "ARRAY_TYPES",
@@ -170,7 +181,7 @@ def test_every_statement_over_large_tables_is_pinned() -> None:
         "STATE_COLUMNS",
     }
     names = {name for name in vars(sql) if name.isupper() and not name.startswith("_")} - of_codec
-    few_rows = {"BEAT", "ACQUIRE", "RELEASE", "END_HANDOVER", "LEAVE"}
+    few_rows = {"GUARD", "GUARDED", "BEAT", "ACQUIRE", "RELEASE", "END_HANDOVER", "LEAVE"}
     upserts = {"write_local_attributes", "remember_message_ids", "set_timers"}  # by the key they name, or not at all
     writes = {field.name for field in fields(sql.WRITES) if not field.name.startswith("insert_")}
 

@@ -1,0 +1,180 @@
+"""Transactions without locks around them: what another has changed meanwhile is noticed, and done again under locks."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from server_stub.core.changes import Changes
+from server_stub.core.model import LocalAttributeWrite, ProcessKey
+from server_stub.core.ports import ConcurrentStart, Loaded, StoreBusy
+from server_stub.storage.postgres import PostgresStore
+from server_stub.storage.server_store import ServerStoreOptions
+from tests.contract.store.databases import NewDatabase
+from tests.contract.store.works import NAMESPACE, Deciding, created, load_one, process, state, write
+
+DEADLINE_S = 30
+LOCKS_WAITED_FOR = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+
+
+@pytest.fixture
+async def store(new_database: NewDatabase) -> AsyncIterator[PostgresStore]:
+    opened = await PostgresStore.open(new_database("postgresql"), ServerStoreOptions())
+    await write(opened, created(process("e-1"), process("e-2"), state("e-1"), state("e-2")))
+    yield opened
+    await opened.close()
+
+
+def step(loaded: Loaded, *execution_ids: str) -> Changes:
+    """Count on in the executions, by columns that one writer alone would lose of another's."""
+    changes = Changes()
+    for execution_id in execution_ids:
+        execution = loaded.executions[execution_id]
+        execution.process.next_wait_order += 1
+        changes.touch_process(execution.process)
+        for each in execution.states.values():
+            each.attempt += 1
+            changes.touch_state(each)
+    return changes
+
+
+def stepping(*execution_ids: str) -> Deciding:
+    return Deciding(lambda loaded: step(loaded, *execution_ids), execution_ids=execution_ids)
+
+
+async def test_a_step_takes_two_statements(store: PostgresStore) -> None:
+    before = store.counters.statements
+
+    await store.transact(stepping("e-1", "e-2"))
+
+    assert store.counters.statements - before == 2
+
+
+async def test_a_new_execution_takes_two_statements(store: PostgresStore) -> None:
+    new = process("e-3", process_id="p")
+    before = store.counters.statements
+
+    await store.transact(
+        Deciding(lambda _: created(new, state("e-3")), process_keys=[ProcessKey(NAMESPACE, "p")]),
+    )
+
+    assert store.counters.statements - before == 2
+
+
+async def test_many_writers_of_the_same_executions_lose_nothing(store: PostgresStore) -> None:
+    works = [stepping(*ids) for ids in (("e-1", "e-2"), ("e-2", "e-1"), ("e-1",), ("e-2",)) for _ in range(25)]
+
+    async def insist(work: Deciding) -> None:
+        while True:
+            try:
+                await store.transact(work)
+            except StoreBusy:
+                continue
+            return
+
+    async with asyncio.timeout(DEADLINE_S):
+        await asyncio.gather(*(insist(work) for work in works))
+
+    for execution_id in ("e-1", "e-2"):
+        execution = await load_one(store, execution_id)
+        [only] = execution.states.values()
+        assert (execution.process.next_wait_order, only.attempt) == (1 + 75, 1 + 75)
+
+
+def in_another_process(store: PostgresStore, work: Deciding) -> None:
+    """Commit work on a connection of its own, while this event loop stands still."""
+
+    async def commit() -> None:
+        other = await PostgresStore.open(store.url)
+        await other.transact(work)
+        await other.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(commit(),))
+    thread.start()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+
+
+def change_process(loaded: Loaded) -> Changes:
+    changes = Changes()
+    loaded.executions["e-1"].process.next_wait_order += 1
+    changes.touch_process(loaded.executions["e-1"].process)
+    return changes
+
+
+def change_state_alone(loaded: Loaded) -> Changes:
+    changes = Changes()
+    [only] = loaded.executions["e-1"].states.values()
+    only.attempt += 1
+    changes.touch_state(only)
+    return changes
+
+
+def write_attribute(loaded: Loaded) -> Changes:
+    return Changes(local_attribute_writes=[LocalAttributeWrite("e-1", "name", "1")])
+
+
+@pytest.mark.parametrize(
+    "change", [change_process, change_state_alone, write_attribute], ids=["process", "state", "attribute"]
+)
+async def test_what_was_changed_since_it_was_read_is_decided_again(
+    store: PostgresStore, change: Callable[[Loaded], Changes]
+) -> None:
+    tries = 0
+
+    def overtaken(loaded: Loaded) -> Changes:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            in_another_process(store, Deciding(change, execution_ids=["e-1"]))
+        return step(loaded, "e-1", "e-2")
+
+    await store.transact(Deciding(overtaken, execution_ids=["e-1", "e-2"]))
+
+    assert tries == 2
+    assert (await load_one(store, "e-2")).process.next_wait_order == 2
+
+
+async def test_what_others_have_left_alone_is_decided_once(store: PostgresStore) -> None:
+    tries = 0
+
+    def beside(loaded: Loaded) -> Changes:
+        nonlocal tries
+        tries += 1
+        in_another_process(store, Deciding(lambda other: step(other, "e-2"), execution_ids=["e-2"]))
+        return step(loaded, "e-1")
+
+    await store.transact(Deciding(beside, execution_ids=["e-1"]))
+
+    assert tries == 1
+
+
+async def test_execution_that_another_has_started_meanwhile_is_a_concurrent_start(store: PostgresStore) -> None:
+    def start(loaded: Loaded) -> Changes:
+        in_another_process(store, Deciding(lambda _: created(process("e-4", process_id="p"))))
+        return created(process("e-3", process_id="p"))
+
+    with pytest.raises(ConcurrentStart):
+        await store.transact(Deciding(start, process_keys=[ProcessKey(NAMESPACE, "p")]))
+
+
+async def test_writer_waits_for_the_locks_of_a_transaction_and_sees_what_it_changed(store: PostgresStore) -> None:
+    connection = await store.connect()
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.execute("SELECT 1 FROM xdb_sys_process_execution WHERE process_execution_id = 'e-1' FOR UPDATE")
+    waiting = asyncio.create_task(store.transact(stepping("e-1")))
+    async with asyncio.timeout(DEADLINE_S):
+        while not await connection.fetchval(LOCKS_WAITED_FOR):  # noqa: ASYNC110  # the database tells nobody
+            await asyncio.sleep(0.01)
+
+    await connection.execute(
+        "UPDATE xdb_sys_process_execution SET next_wait_order = 7, version = version + 1 "
+        "WHERE process_execution_id = 'e-1'"
+    )
+    await transaction.commit()
+    await waiting
+    await connection.close()
+
+    assert (await load_one(store, "e-1")).process.next_wait_order == 8
