@@ -12,11 +12,11 @@ from typing import Protocol, Self
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from server_stub import part_options
 from server_stub.api.app import ServiceApi
-from server_stub.api.limits import ApiLimits
 from server_stub.cluster.clock import SyncedClock
 from server_stub.cluster.identity import new_member_id
-from server_stub.cluster.keeper import KeeperOptions, ShardKeeper
+from server_stub.cluster.keeper import ShardKeeper
 from server_stub.config import ServerSettings, load_settings
 from server_stub.core.changes import Changes
 from server_stub.core.cluster import Hint, Hints, Member, Role
@@ -24,27 +24,24 @@ from server_stub.core.hints import hint_of
 from server_stub.core.model import ProcessKey, TimerKey
 from server_stub.core.ports import Clock, Ownership, ProcessLookup, SoleOwnership, Store, StoreUnavailable
 from server_stub.core.timer_events import TimerFired
-from server_stub.delivery.delivery import Delivery, DeliveryOptions
-from server_stub.delivery.poller import Poller, PollerOptions
+from server_stub.delivery.delivery import Delivery
+from server_stub.delivery.poller import Poller
 from server_stub.dispatch.dispatcher import Dispatcher
 from server_stub.dispatch.http import HttpTransport
-from server_stub.dispatch.options import DispatchOptions
 from server_stub.dispatch.transport import WorkerTransport
 from server_stub.engine.committer import Committer
 from server_stub.engine.ids import Uuid7Source
-from server_stub.engine.operations import Operations, OperationsOptions
+from server_stub.engine.operations import Operations
 from server_stub.engine.remote_watch import RemoteWatch
 from server_stub.engine.sink import CommitterSink
 from server_stub.engine.waiters import Waiters
 from server_stub.metrics import ServerMetrics, Sources
 from server_stub.storage.opening import open_store
-from server_stub.storage.server_store import ServerStore, ServerStoreOptions
-from server_stub.storage.sqlite import SqliteOptions, Synchronous
+from server_stub.storage.server_store import ServerStore
 
 logger = logging.getLogger(__name__)
 
 _NO_PROCESS = ProcessKey("", "")
-_LEAST_CALLS_IN_MEMORY = 1_000
 
 
 class Closeable(Protocol):
@@ -142,7 +139,7 @@ class Server:
             max_transactions=1 if keeper is None else min(settings.max_transactions, settings.max_connections - 1),
         )
         sink = CommitterSink(self.committer)
-        self.dispatcher = Dispatcher(transport, store, sink, _dispatch_options(settings), clock)
+        self.dispatcher = Dispatcher(transport, store, sink, part_options.dispatch_options(settings), clock)
         self._delivery = Delivery(
             store,
             clock,
@@ -150,7 +147,7 @@ class Server:
             self._fire_timers,
             sink.claim,
             ownership,
-            _delivery_options(settings, notify=notify),
+            part_options.delivery_options(settings, notify=notify),
         )
         self._cluster: _Cluster | None = None
         if keeper is not None:
@@ -162,7 +159,7 @@ class Server:
                 self.dispatcher,
                 sink.claim,
                 self._delivery.timers_found,
-                _poller_options(settings),
+                part_options.poller_options(settings),
             )
             poll_s = settings.poll_fallback.total_seconds()
             watch = RemoteWatch(store, self._waiters, keeper, longest_interval_s=poll_s)
@@ -175,12 +172,12 @@ class Server:
             clock=clock,
             ids=ids,
             num_shards=ownership.num_shards,
-            options=_operations_options(settings),
+            options=part_options.operations_options(settings),
         )
         self.api = ServiceApi(
             self.operations,
             self.check_ready,
-            _api_limits(settings),
+            part_options.api_limits(settings),
             ids,
             status=self.status,
             metrics=lambda accept: self.metrics.render(accept),
@@ -237,7 +234,11 @@ class Server:
             transport = http_transport = HttpTransport(connect_timeout=settings.worker_connect_timeout)
             owned.append(http_transport)
         if store is None:
-            store = await open_store(settings.database_url, _sqlite_options(settings), _server_options(settings))
+            store = await open_store(
+                settings.database_url, part_options.sqlite_options(settings), part_options.server_options(settings)
+            )
+                settings.database_url, part_options.sqlite_options(settings), part_options.server_options(settings)
+            )
             owned.append(store)
         hints: Hints | None = None
         keeper: ShardKeeper | None = None
@@ -247,7 +248,7 @@ class Server:
             member = Member(
                 new_member_id(place), settings.advertise_address or address or socket.gethostname(), settings.roles
             )
-            options = _keeper_options(settings)
+            options = part_options.keeper_options(settings)
             keeper = ShardKeeper(store, member, settings.num_shards, synced_clock, options, hints=hints)
             clock = clock or synced_clock
         clock = clock or system_clock
@@ -369,6 +370,24 @@ class Server:
             self.committer.submit(TimerFired(key), is_patient=True).add_done_callback(_note_unfired)
 
 
+def _cluster_status(keeper: ShardKeeper) -> Mapping[str, object]:
+    view = keeper.view
+    return {
+        "member_id": keeper.member.member_id,
+        "members": [asdict(member) | {"roles": sorted(member.roles)} for member in view.members],
+        "shards": [
+            {
+                "shard_id": shard.shard_id,
+                "owner_id": shard.owner_id,
+                "range_id": shard.range_id,
+                "lease_left_ms": max(shard.lease_until_ms - view.now_ms, 0),
+                "is_mine": keeper.range_of(shard.shard_id) == shard.range_id != 0,
+            }
+            for shard in view.shards
+        ],
+    }
+
+
 def _note_unfired(future: asyncio.Future[None]) -> None:
     """Say that a timer event failed. The timer is still in the database, where the next rescan finds it."""
     if not future.cancelled() and (error := future.exception()) is not None:
@@ -416,107 +435,3 @@ def create_app(settings: ServerSettings | None = None) -> ASGIApp:
         uvicorn --factory server_stub.app:create_app
     """
     return _Application(settings or load_settings({}, os.environ).settings)
-
-
-def _sqlite_options(settings: ServerSettings) -> SqliteOptions:
-    return SqliteOptions(
-        synchronous=Synchronous(settings.durability),
-        busy_timeout=settings.busy_timeout,
-        foreign_keys=settings.foreign_keys,
-        install_schema=settings.install_schema,
-    )
-
-
-def _server_options(settings: ServerSettings) -> ServerStoreOptions:
-    return ServerStoreOptions(
-        max_connections=settings.max_connections,
-        connect_timeout=settings.connect_timeout,
-        lock_timeout=settings.lock_timeout,
-        statement_timeout=settings.statement_timeout,
-        install_schema=settings.install_schema,
-        num_shards=settings.num_shards,
-    )
-
-
-def _keeper_options(settings: ServerSettings) -> KeeperOptions:
-    return KeeperOptions(
-        heartbeat=settings.heartbeat,
-        lease=settings.lease,
-        member_timeout=settings.member_timeout,
-        handover=settings.shutdown_grace,
-    )
-
-
-def _poller_options(settings: ServerSettings) -> PollerOptions:
-    return PollerOptions(poll_interval=settings.poll_fallback, look_ahead=settings.look_ahead)
-
-
-def _cluster_status(keeper: ShardKeeper) -> Mapping[str, object]:
-    view = keeper.view
-    return {
-        "member_id": keeper.member.member_id,
-        "members": [asdict(member) | {"roles": sorted(member.roles)} for member in view.members],
-        "shards": [
-            {
-                "shard_id": shard.shard_id,
-                "owner_id": shard.owner_id,
-                "range_id": shard.range_id,
-                "lease_left_ms": max(shard.lease_until_ms - view.now_ms, 0),
-                "is_mine": keeper.range_of(shard.shard_id) == shard.range_id != 0,
-            }
-            for shard in view.shards
-        ],
-    }
-
-
-def _dispatch_options(settings: ServerSettings) -> DispatchOptions:
-    return DispatchOptions(
-        max_call_timeout=settings.max_api_timeout,
-        max_calls_in_flight=settings.max_worker_calls,
-        max_waiting_calls=_calls_in_memory(settings),
-        max_batch_calls=settings.max_worker_batch_calls,
-        max_batch_bytes=settings.max_worker_batch_bytes,
-        max_answer_bytes=settings.max_answer_bytes,
-        max_value_bytes=settings.max_value_bytes,
-        max_json_depth=settings.max_json_depth,
-        max_lock_conflicts=settings.max_lock_conflicts,
-        max_revise_rounds=settings.max_revise_rounds,
-        batch_probe_interval=settings.batch_probe_interval,
-        initial_busy_wait=settings.initial_busy_wait,
-        max_busy_wait=settings.max_busy_wait,
-        restart_patience=settings.worker_restart_patience,
-        worker_headers=settings.worker_headers,
-    )
-
-
-def _operations_options(settings: ServerSettings) -> OperationsOptions:
-    return OperationsOptions(
-        max_rpc_timeout_ms=round(settings.max_rpc_timeout.total_seconds() * 1_000),
-        commit_timeout_s=settings.commit_timeout.total_seconds(),
-        recheck_s=settings.recheck_interval.total_seconds(),
-    )
-
-
-def _delivery_options(settings: ServerSettings, *, notify: bool) -> DeliveryOptions:
-    return DeliveryOptions(
-        look_ahead=settings.look_ahead,
-        rescan_interval=settings.rescan_interval,
-        notify=notify,
-        max_planned_calls=_calls_in_memory(settings),
-    )
-
-
-def _calls_in_memory(settings: ServerSettings) -> int:
-    """Give how many calls may wait in memory: enough to keep a worker busy, and not a whole backlog."""
-    return max(2 * settings.max_worker_calls, _LEAST_CALLS_IN_MEMORY)
-
-
-def _api_limits(settings: ServerSettings) -> ApiLimits:
-    return ApiLimits(
-        max_value_bytes=settings.max_value_bytes,
-        max_call_bytes=settings.max_call_bytes,
-        max_batch_bytes=settings.max_batch_bytes,
-        max_batch_calls=settings.max_batch_calls,
-        max_json_depth=settings.max_json_depth,
-        body_timeout=settings.body_timeout,
-    )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server_stub import app
+from server_stub import part_options
 from server_stub.config import SETTINGS, ServerSettings
 
 CHANGED: dict[Any, Callable[[Any], Any]] = {
@@ -30,14 +30,14 @@ INNER = {"notify", "page_size"}
 @pytest.mark.parametrize(
     "options",
     [
-        app._dispatch_options,
-        app._operations_options,
-        app._sqlite_options,
-        app._server_options,
-        app._keeper_options,
-        app._poller_options,
-        lambda settings: app._delivery_options(settings, notify=True),
-        app._api_limits,
+        part_options.dispatch_options,
+        part_options.operations_options,
+        part_options.sqlite_options,
+        part_options.server_options,
+        part_options.keeper_options,
+        part_options.poller_options,
+        lambda settings: part_options.delivery_options(settings, notify=True),
+        part_options.api_limits,
     ],
     ids=["dispatch", "operations", "sqlite", "server-store", "keeper", "poller", "delivery", "api"],
 )
