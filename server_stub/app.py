@@ -237,8 +237,6 @@ class Server:
             store = await open_store(
                 settings.database_url, part_options.sqlite_options(settings), part_options.server_options(settings)
             )
-                settings.database_url, part_options.sqlite_options(settings), part_options.server_options(settings)
-            )
             owned.append(store)
         hints: Hints | None = None
         keeper: ShardKeeper | None = None
