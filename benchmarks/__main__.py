@@ -13,7 +13,7 @@ from benchmarks.databases import DatabaseKind, Databases, kind_of, own_postgres,
 from benchmarks.floor import measure_sqlite_floor
 from benchmarks.measurement import Measurement, median_of
 from benchmarks.peers.environment import PEERS, Peer
-from benchmarks.postgres_floor import measure_postgres_floor
+from benchmarks.postgres_floor import install_schema, measure_postgres_floor
 from benchmarks.report import comparison, table
 from benchmarks.scale.command_line import COMMANDS
 from benchmarks.workloads import FULL_SIZES, QUICK_SIZES, Workload, measure
@@ -153,6 +153,7 @@ class _Engines:
         if self.databases.kind is DatabaseKind.SQLITE:
             return measure_sqlite_floor(directory, executions, batch_size)
         with self.databases.new() as url:
+            asyncio.run(install_schema(url))
             return measure_postgres_floor(url, executions, batch_size, self.databases.cpu_s)
 
 

@@ -1,10 +1,9 @@
-"""The floor under the chain workload on PostgreSQL: the server's own statements by psycopg, in pipelines.
+"""The floor under the chain workload on PostgreSQL: the server's own rows by psycopg, in pipelines.
 
 A pipeline sends all statements of a transaction at once and waits once. The server, which decides what to write by what
 it reads, cannot do that.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,15 +21,14 @@ ENGINE = "bare psycopg"
 def measure_postgres_floor(
     url: str, executions: int, batch_size: int, database_cpu_s: Callable[[], float] | None
 ) -> Measurement:
-    """Write the rows of that many executions, `batch_size` executions in a transaction, into an empty database.
+    """Write the rows of that many executions, `batch_size` executions in a transaction.
 
     Args:
-        url: The database.
+        url: A database with the system tables, which are empty.
         executions: How many executions.
         batch_size: How many of them share a transaction.
         database_cpu_s: Tells the CPU time of the database so far; None if its processes are elsewhere.
     """
-    asyncio.run(_install_schema(url))
     with psycopg.connect(url, autocommit=True, prepare_threshold=0, cursor_factory=psycopg.RawCursor) as connection:
         pipelines = _Pipelines(connection)
         return measure_floor(
@@ -43,7 +41,8 @@ def measure_postgres_floor(
         )
 
 
-async def _install_schema(url: str) -> None:
+async def install_schema(url: str) -> None:
+    """Make the system tables in an empty database."""
     store = await PostgresStore.open(url)
     await store.close()
 

@@ -1,5 +1,6 @@
 """The processes of the workloads. Their steps do nothing, so that what is measured is the engine."""
 
+import asyncio
 import time
 from datetime import UTC, datetime
 
@@ -65,6 +66,20 @@ class SleepProcess(ObjectProcess):
     starting_state = SleepState
 
 
+class NapState(AsyncState[float]):
+    """Stays in its call for as many seconds as its input says."""
+
+    async def execute(self, input: float) -> StateDecision:
+        await asyncio.sleep(input)
+        return StateDecision.graceful_complete_process()
+
+
+class NapProcess(ObjectProcess):
+    """Completes after one call that takes its time."""
+
+    starting_state = NapState
+
+
 class InterruptedState(AsyncState[str]):
     """Is in flight while a part of the engine is killed; its input is the mark of its first call."""
 
@@ -80,4 +95,4 @@ class InterruptedProcess(ObjectProcess):
 
 
 registry = Registry()
-registry.add_processes(ChainProcess, SignalProcess, SleepProcess, InterruptedProcess)
+registry.add_processes(ChainProcess, SignalProcess, SleepProcess, NapProcess, InterruptedProcess)

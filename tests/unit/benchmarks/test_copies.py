@@ -3,7 +3,7 @@
 import asyncpg
 
 from benchmarks.floor import floor_transactions
-from benchmarks.postgres_floor import measure_postgres_floor
+from benchmarks.postgres_floor import install_schema, measure_postgres_floor
 from benchmarks.scale.copies import copy_execution
 from tests.services import shared
 from tests.services.server import run_blocking
@@ -22,6 +22,7 @@ def test_copies_have_ids_shards_and_states_of_their_own_and_are_older(postgresql
     process_id = floor_transactions(1, 1)[0].new_keys[0].process_id
 
     with shared.database("postgresql", postgresql_server_url) as url:
+        run_blocking(install_schema(url))
         measure_postgres_floor(url, 1, 1, database_cpu_s=None)
         found = run_blocking(_copy_and_find(url, process_id))
 

@@ -8,8 +8,9 @@ from typing import Any
 import psycopg
 
 from benchmarks.floor import measure_sqlite_floor
-from benchmarks.postgres_floor import measure_postgres_floor
+from benchmarks.postgres_floor import install_schema, measure_postgres_floor
 from tests.services import shared
+from tests.services.server import run_blocking
 
 EXECUTIONS, BATCH_SIZE = 5, 2
 TRANSACTIONS = 3 * 4
@@ -30,6 +31,7 @@ def test_sqlite_floor_leaves_completed_executions(tmp_path: Path) -> None:
 
 def test_postgres_floor_leaves_completed_executions(postgresql_server_url: str) -> None:
     with shared.database("postgresql", postgresql_server_url) as url:
+        run_blocking(install_schema(url))
         measured = measure_postgres_floor(url, EXECUTIONS, BATCH_SIZE, database_cpu_s=None)
 
         with psycopg.connect(url) as connection:
