@@ -58,6 +58,8 @@ class _Pending:
     future: Submission[Any]
     is_patient: bool
     tries: int = 0
+    is_apart: bool = False
+    """Whether it is committed by itself, because others were in its way: nobody else is to wait with it."""
 
     def keys(self) -> set[Hashable]:
         """Name the executions that it is about, by one of their names."""
@@ -205,6 +207,8 @@ class Committer:
         self._running: dict[asyncio.Task[None], set[Hashable]] = {}
         """The transactions that run, and what they are about."""
         self._may_overlap_at_s = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
+        """Rings then; also when the latest transaction has ended, as an earlier one may still run."""
         self._is_closing = False
         self._is_down = False
         self.counters = CommitCounters()
@@ -220,6 +224,8 @@ class Committer:
         self._wake.set()
         if self._task is not None:
             await self._task
+        if self._alarm is not None:
+            self._alarm.cancel()
 
     @property
     def is_running(self) -> bool:
@@ -255,7 +261,7 @@ class Committer:
             future.set_exception(CommitterFull())
         else:
             self._queue.append(_Pending(event, future, is_patient))
-            if not self._running or len(self._queue) == self._max_batch:
+            if self._may_begin():
                 self._wake.set()
         return future
 
@@ -287,8 +293,11 @@ class Committer:
             pending = self._queue.popleft()
             if pending.future.done():  # what its caller has given up, or waited for too long, is not to happen any more
                 continue
-            if busy and not busy.isdisjoint(keys := pending.keys()):
-                busy |= keys
+            if pending.is_apart and not batch and busy.isdisjoint(pending.keys()):
+                batch.append(pending)
+                break
+            if pending.is_apart or (busy and not busy.isdisjoint(pending.keys())):
+                busy |= pending.keys()
                 held.append(pending)
             else:
                 batch.append(pending)
@@ -302,8 +311,9 @@ class Committer:
             self._running[task].update(*(pending.keys() for pending in batch))
             loop = asyncio.get_running_loop()
             self._may_overlap_at_s = loop.time() + OVERLAP_AFTER_S
-            alarm = loop.call_later(OVERLAP_AFTER_S, self._wake.set)
-            task.add_done_callback(lambda _: alarm.cancel())
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._alarm = loop.call_later(OVERLAP_AFTER_S, self._wake.set)
         task.add_done_callback(self._end)
 
     def _end(self, task: asyncio.Task[None]) -> None:
@@ -346,6 +356,9 @@ class Committer:
 
     async def _split(self, batch: list[_Pending], error: Exception) -> None:
         """Find the event that fails by halving the batch, so that it hurts nobody else."""
+        if len(batch) > 1 and _is_lock_timeout(error):
+            self._set_apart(batch)
+            return
         if len(batch) > 1:
             middle = len(batch) // 2
             await self._commit(batch[:middle])
@@ -372,10 +385,15 @@ class Committer:
         """Commit one by one what others were in the way of, so that those wait alone whose rows are held."""
         self._note_up()
         if len(batch) > 1:
-            for pending in batch:
-                await self._commit([pending])
+            self._set_apart(batch)
         else:
+            batch[0].is_apart = True
             await self._keep_patient(batch, error)
+
+    def _set_apart(self, batch: list[_Pending]) -> None:
+        for pending in batch:
+            pending.is_apart = True
+        self._queue.extendleft(reversed(batch))
 
     async def _doubt(self, batch: list[_Pending], error: CommitOutcomeUnknown) -> None:
         """Commit again what may be committed twice, and let the others' callers know that they cannot know."""
@@ -438,6 +456,10 @@ def _answer(batch: Sequence[_Pending], results: Sequence[Any]) -> list[_Pending]
         elif not pending.future.done():
             pending.future.set_result(result)
     return put_off
+
+
+def _is_lock_timeout(error: Exception) -> bool:
+    return isinstance(error, RowReadFailed | RowWriteFailed) and error.error.kind == "LOCK_TIMEOUT"
 
 
 def _fail(pending: _Pending, error: Exception) -> None:

@@ -26,7 +26,7 @@ from server_stub.core.timer_events import TimerFired
 from server_stub.engine.committer import OVERLAP_AFTER_S, Committer, CommitterFull
 from server_stub.storage.sqlite import SqliteOptions, SqliteStore, Synchronous
 from tests.support.virtual_time import VIRTUAL_TIME_BACKEND, VirtualClock
-from xdb_sdk.protocol import StartAnswer, StartRequest, TableMapping
+from xdb_sdk.protocol import DatabaseErrorInfo, StartAnswer, StartRequest, TableMapping
 
 
 @pytest.fixture(scope="module")
@@ -282,6 +282,47 @@ async def test_what_others_are_in_the_way_of_is_committed_one_by_one_and_waits_a
     assert caplog.records == []
 
 
+LOCK_TIMEOUT = DatabaseErrorInfo(operation="WRITE", kind="LOCK_TIMEOUT", message="held", table_name="users")
+
+
+@pytest.mark.parametrize(
+    "error", [StoreBusy("locked"), RowWriteFailed(None, LOCK_TIMEOUT)], ids=["of the store", "of a row"]
+)
+async def test_nobody_waits_twice_for_a_lock_that_is_in_the_way_of_another(
+    store: FailingStore, make_committer: Callable[..., Committer], error: Exception
+) -> None:
+    loop = asyncio.get_running_loop()
+    store.failures, store.durations_s = [error], [5.0, 5.0]
+    committer = make_committer(max_transactions=2)
+    held, *others = [committer.submit(start(process_id)) for process_id in "abc"]
+    began_at_s = loop.time()
+
+    committer.start()
+    await asyncio.gather(*others)
+    late = committer.submit(start("d"))
+    await late
+    answered_after_s = loop.time() - began_at_s
+    await held
+
+    assert 5.0 <= answered_after_s < 5.5
+    assert store.batches == [["a", "b", "c"], ["a"], ["b"], ["c"], ["d"]]
+
+
+async def test_what_others_were_in_the_way_of_is_tried_again_without_anybody_else(
+    store: FailingStore, make_committer: Callable[..., Committer]
+) -> None:
+    store.failures = [StoreBusy("locked")]
+    committer = make_committer()
+    held = committer.submit(start("a"), is_patient=True)
+
+    committer.start()
+    await asyncio.sleep(0.01)
+    other = committer.submit(start("b"))
+    await asyncio.gather(held, other)
+
+    assert store.batches == [["a"], ["a"], ["b"]]
+
+
 async def test_commit_of_unknown_outcome_is_repeated_only_where_twice_is_once(
     store: FailingStore, make_committer: Callable[..., Committer]
 ) -> None:
@@ -318,6 +359,26 @@ async def test_slow_transaction_lets_another_pass_but_none_about_the_same_execut
     assert OVERLAP_AFTER_S <= other_after_s < 0.1
     assert store.batches == [["slow"], ["other"], ["slow"]]
     assert [type(result) for result in results] == [StartAnswer, Refused]
+
+
+async def test_event_that_comes_late_into_a_slow_transaction_passes_it_at_once(
+    store: FailingStore, make_committer: Callable[..., Committer]
+) -> None:
+    loop = asyncio.get_running_loop()
+    store.durations_s = [5.0]
+    committer = make_committer(max_transactions=2)
+    committer.start()
+    slow = committer.submit(start("slow"))
+    await asyncio.sleep(2)
+    began_at_s = loop.time()
+
+    await committer.submit(start("b"))
+    await committer.submit(start("c"))
+    passed_after_s = loop.time() - began_at_s
+    await slow
+
+    assert passed_after_s < 2 * OVERLAP_AFTER_S
+    assert store.batches == [["slow"], ["b"], ["c"]]
 
 
 async def test_quick_transactions_follow_each_other_however_many_are_allowed(
