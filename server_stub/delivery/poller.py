@@ -2,10 +2,12 @@
 
 Hints of the other servers say where to look. A hint may be lost, and some databases carry none, so that the poller also
 looks by itself: often while it finds something, seldom while it does not, and never while there is no other server.
+After the last of them has left it goes on for a while: a server may commit until it leaves, and nobody else looks.
 """
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -56,7 +58,8 @@ class PollerOptions:
 
     Attributes:
         poll_interval: How often when idle.
-        look_ahead: What is due within it is claimed.
+        look_ahead: What is due within it is claimed. The polls go on for so long after the last other server was seen;
+            longer than the interval of the scans, which find all that becomes due later.
         page_size: How many rows are read at a time.
     """
 
@@ -102,6 +105,7 @@ class Poller:
         self._longest_interval_s = options.poll_interval.total_seconds()
         self._interval_s = self._longest_interval_s
         self._timers_polled_at_s = 0.0
+        self._peers_seen_at_s = -math.inf
         self._hint = Hint()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -111,6 +115,14 @@ class Poller:
     def timer_window_ms(self) -> int:
         """Timers due sooner than this need a hint; the others are found by polls."""
         return round((_INTERVALS_OF_TIMERS + 1) * self._longest_interval_s * 1_000)
+
+    @property
+    def has_recent_peers(self) -> bool:
+        """Whether there are other servers, or were until a short while ago."""
+        now_s = asyncio.get_running_loop().time()
+        if self._neighbours.has_peers:
+            self._peers_seen_at_s = now_s
+        return now_s < self._peers_seen_at_s + self._look_ahead_ms / 1_000
 
     def start(self) -> None:
         """Begin to poll. Call it in the running event loop."""
@@ -148,7 +160,7 @@ class Poller:
             self._interval_s = self._next_interval_s(has_found=has_found)
 
     def _next_interval_s(self, *, has_found: bool) -> float:
-        if not self._neighbours.has_peers or self._neighbours.has_hints:
+        if not self.has_recent_peers or self._neighbours.has_hints:
             return self._longest_interval_s
         return _SHORTEST_INTERVAL_S if has_found else min(2 * self._interval_s, self._longest_interval_s)
 
@@ -156,10 +168,10 @@ class Poller:
         """Look into the hinted shards, or all; say whether there was anything."""
         shard_ids = tuple(hint.shard_ids if hint else self._ownership.shard_ids)
         has_found = False
-        if shard_ids and (hint or self._neighbours.has_peers):
+        if shard_ids and (hint or self.has_recent_peers):
             await self._room.wait_for_room()
             has_found = await self._poll_calls(shard_ids)
-        if hint.timer_shard_ids or (self._neighbours.has_peers and self._are_timers_due(has_found=has_found)):
+        if hint.timer_shard_ids or (self.has_recent_peers and self._are_timers_due(has_found=has_found)):
             await self._poll_timers()
         return has_found
 

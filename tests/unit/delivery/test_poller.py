@@ -146,6 +146,30 @@ async def test_server_alone_asks_nothing() -> None:
     assert world.statements == {}
 
 
+@pytest.mark.parametrize("has_hints", [True, False], ids=["hints", "no-hints"])
+async def test_what_the_last_other_server_has_made_due_as_it_left_is_found_in_time(has_hints: bool) -> None:
+    async with polling(has_hints=has_hints) as world:
+        await asyncio.sleep(20.5)
+        world.unclaimed, world.timers = [make_call(1)], [make_timer(40_000)]
+        world.has_peers = False
+        await asyncio.sleep(20)
+
+    [(claimed_at_s, _)] = world.claimed
+    assert claimed_at_s - 20.5 <= 1.0
+    assert world.planned[0][0] < 40
+
+
+async def test_server_that_is_alone_again_soon_asks_nothing() -> None:
+    async with polling() as world:
+        await asyncio.sleep(20.5)
+        world.has_peers = False
+        await asyncio.sleep(60)
+        before = world.statements.total()
+        await asyncio.sleep(100)
+
+    assert world.statements.total() == before
+
+
 async def test_everything_is_claimed_though_a_page_holds_less() -> None:
     async with polling(has_hints=True) as world:
         world.unclaimed = [make_call(number) for number in range(35)]
