@@ -135,8 +135,8 @@ class Server:
             on_uncertain=self._look_again,
             max_batch=settings.max_commit_batch,
             max_pending=settings.max_pending_events,
-            # One connection is left for reads. SQLite has one transaction at a time in any case.
-            max_transactions=1 if keeper is None else min(settings.max_transactions, settings.max_connections - 1),
+            # SQLite has one transaction at a time in any case.
+            max_transactions=1 if keeper is None else part_options.transactions_at_a_time(settings),
         )
         sink = CommitterSink(self.committer)
         self.dispatcher = Dispatcher(transport, store, sink, part_options.dispatch_options(settings), clock)

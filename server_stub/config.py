@@ -80,7 +80,9 @@ class ServerSettings:
     foreign_keys: Annotated[
         bool, "Enforce the foreign keys of your tables, as SQLite does only when it is told to."
     ] = True
-    max_connections: Annotated[int, "The most connections to PostgreSQL or MariaDB, besides one that listens."] = 10
+    max_connections: Annotated[
+        int, "The most connections to PostgreSQL or MariaDB, besides one that keeps its shards and one that listens."
+    ] = 10
     connect_timeout: Annotated[timedelta, "How long a connection to the database may take to be had."] = timedelta(
         seconds=5
     )

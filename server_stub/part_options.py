@@ -27,12 +27,18 @@ def server_options(settings: ServerSettings) -> ServerStoreOptions:
     """Say how a database server is used."""
     return ServerStoreOptions(
         max_connections=settings.max_connections,
+        max_transactions=transactions_at_a_time(settings),
         connect_timeout=settings.connect_timeout,
         lock_timeout=settings.lock_timeout,
         statement_timeout=settings.statement_timeout,
         install_schema=settings.install_schema,
         num_shards=settings.num_shards,
     )
+
+
+def transactions_at_a_time(settings: ServerSettings) -> int:
+    """Give how many transactions a database server is given at a time; a connection at least is left for reads."""
+    return min(settings.max_transactions, settings.max_connections - 1)
 
 
 def keeper_options(settings: ServerSettings) -> KeeperOptions:

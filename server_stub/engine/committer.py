@@ -321,6 +321,10 @@ class Committer:
         self._wake.set()
 
     async def _commit(self, batch: list[_Pending]) -> None:
+        # What is committed again after a failure may have been given up meanwhile.
+        batch = [pending for pending in batch if not pending.future.done()]
+        if not batch:
+            return
         for pending in batch:
             pending.future.is_begun = True
         work = _Batch(batch, self._clock, self._ownership)
@@ -328,20 +332,28 @@ class Committer:
             changes = await self._transact(work)
         except CommitOutcomeUnknown as error:
             await self._doubt(batch, error)
-        except StoreBusy as error:
-            await self._yield_to_others(batch, error)
-        except StoreUnavailable as error:
-            await self._pause(batch, error)
-        except ConcurrentStart as error:
-            await self._repeat(batch, error)
         except Exception as error:
-            await self._split(batch, error)
+            for pending in batch:
+                pending.future.is_begun = False
+            await self._go_on(batch, error)
         else:
             self._note_up()
             self._count(batch)
             self._hand_on(changes)
             put_off = _answer(batch, work.results)
             self._queue.extendleft(reversed(put_off))
+
+    async def _go_on(self, batch: list[_Pending], error: Exception) -> None:
+        """Deal with a transaction of which nothing was kept."""
+        match error:
+            case StoreBusy():
+                await self._yield_to_others(batch, error)
+            case StoreUnavailable():
+                await self._pause(batch, error)
+            case ConcurrentStart():
+                await self._repeat(batch, error)
+            case _:
+                await self._split(batch, error)
 
     async def _transact(self, work: _Batch) -> Changes:
         began_s = time.perf_counter()

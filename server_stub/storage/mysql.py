@@ -56,7 +56,7 @@ class MysqlStore(ServerStore):
             is_usable=lambda connection: not connection.is_closed and not connection.is_in_transaction,
             discard=lambda connection: connection.terminate(),
             close=lambda connection: connection.close(),
-            max_size=options.max_connections,
+            max_size=options.max_connections + 1,
             timeout=options.connect_timeout,
         )
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import asyncpg
@@ -35,7 +35,7 @@ from server_stub.storage.server_store import LostToOthers, ServerStore, ServerSt
 from server_stub.storage.session import Overtaken, do_work_unlocked
 
 _CURRENT_INDEX: Final = "xdb_sys_process_execution_current"
-_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_BEGIN: Final = "BEGIN"
 _CLOSE_TIMEOUT_S: Final = 2.0
 
 _LOST: Final = ("40001", "40P01")
@@ -56,7 +56,7 @@ class PostgresStore(ServerStore):
             is_usable=lambda connection: not connection.is_closed() and not connection.is_in_transaction(),
             discard=lambda connection: connection.terminate(),
             close=_close,
-            max_size=options.max_connections,
+            max_size=options.max_connections + 1,
             timeout=options.connect_timeout,
         )
 
@@ -118,6 +118,7 @@ class PostgresStore(ServerStore):
                     "application_name": "xdb",
                     "timezone": "UTC",
                     "jit": "off",
+                    "default_transaction_isolation": "read committed",
                     "lock_timeout": _milliseconds(options.lock_timeout.total_seconds()),
                     "statement_timeout": _milliseconds(options.statement_timeout.total_seconds()),
                     "idle_in_transaction_session_timeout": _milliseconds(2 * options.statement_timeout.total_seconds()),
@@ -136,11 +137,13 @@ class PostgresStore(ServerStore):
 
     async def transact(self, work: Work) -> Changes:
         """Run `work`, if it can be done so without the locks of a transaction around it; see `Store.transact`."""
-        with suppress(Overtaken, LostToOthers):
+        try:
             async with self._session() as session:
                 changes = await do_work_unlocked(session, work)
             if changes is not None:
                 return changes
+        except (Overtaken, LostToOthers):
+            self._retries += 1
         return await super().transact(work)
 
     @asynccontextmanager

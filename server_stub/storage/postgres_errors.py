@@ -15,6 +15,8 @@ _SERVER_CLASSES: Final = ("08", "25", "28", "3D", "40", "53", "57", "58", "F0", 
 
 _UNAVAILABLE_CLASSES: Final = ("08", "28", "3D", "53", "57", "58", "XX")
 """Connection, who may connect to what, resources, operator intervention, system and internal errors."""
+_BROKEN: Final = ("08", "57P01", "57P02")
+"""The connection, or the whole server, went down: before the commit or after."""
 CANCELED: Final = "57014"
 _READ_ONLY: Final = "25006"
 
@@ -81,11 +83,15 @@ def reason_of(error: Exception) -> str:
 
 @contextmanager
 def committing(connection: "asyncpg.Connection[Any]") -> Iterator[None]:
-    """Say that a statement's outcome is unknown when its connection breaks; the connection is then given up."""
+    """Say that a statement's outcome is unknown when its connection breaks; the connection is then given up.
+
+    What the database itself refuses, such as a write to a disk that is full, was certainly not kept.
+    """
     try:
         yield
     except DRIVER_ERRORS as error:
-        if not is_unavailable(error):
+        is_refusal = isinstance(error, asyncpg.PostgresError) and not (error.sqlstate or "").startswith(_BROKEN)
+        if is_refusal or not is_unavailable(error):
             raise
         connection.terminate()
         raise CommitOutcomeUnknown(f"the connection broke during a commit: {reason_of(error)}") from error

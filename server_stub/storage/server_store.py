@@ -7,8 +7,8 @@ import asyncio
 import logging
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -47,7 +47,9 @@ class ServerStoreOptions:
     """How a database server is used.
 
     Attributes:
-        max_connections: The most connections that are open at a time, besides one that listens for hints.
+        max_connections: The most connections that are open at a time for transactions and reads. Besides, one keeps the
+            server's place among the others, whatever the rest is busy with, and one listens for hints.
+        max_transactions: How many of them are left for transactions: `transact` is not called more often at a time.
         connect_timeout: How long making a connection may take, and waiting for one that is in use.
         lock_timeout: How long a statement waits for a lock that another transaction holds.
         statement_timeout: How long a statement may take; a connection without an answer is then given up.
@@ -56,6 +58,7 @@ class ServerStoreOptions:
     """
 
     max_connections: int = 10
+    max_transactions: int = 4
     connect_timeout: timedelta = timedelta(seconds=5)
     lock_timeout: timedelta = timedelta(seconds=5)
     statement_timeout: timedelta = timedelta(seconds=30)
@@ -150,6 +153,10 @@ class ServerStore(ABC):
         self._options = options
         self._unreadable: set[object] = set()
         self._retries = 0
+        max_reads = max(options.max_connections - options.max_transactions, 1)
+        self._reads = asyncio.Semaphore(max_reads)
+        self._lists = asyncio.Semaphore(max(max_reads // 3, 1))
+        """A list may search for long: a few of them are not to keep all others from reading."""
 
     @property
     @abstractmethod
@@ -196,6 +203,27 @@ class ServerStore(ABC):
     # --- reads ---
 
     async def _read(self, function: Callable[[ServerSession], Awaitable[_T]]) -> _T:
+        async with self._turn(self._reads):
+            return await self._read_now(function)
+
+    @asynccontextmanager
+    async def _turn(self, semaphore: asyncio.Semaphore) -> AsyncIterator[None]:
+        """Wait for a turn, as long as for a connection."""
+        if semaphore.locked():
+            timeout_s = self._options.connect_timeout.total_seconds()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await semaphore.acquire()
+            except TimeoutError as error:
+                raise StoreBusy(f"others read from the database for {timeout_s:g} s; allow more connections") from error
+        else:
+            await semaphore.acquire()
+        try:
+            yield
+        finally:
+            semaphore.release()
+
+    async def _read_now(self, function: Callable[[ServerSession], Awaitable[_T]]) -> _T:
         for attempt in range(1, TRIES + 1):
             try:
                 async with self._session() as session:
@@ -274,7 +302,9 @@ class ServerStore(ABC):
 
     async def list_processes(self, request: ListRequest, after: tuple[int, str] | None) -> list[ProcessExecution]:
         """Give a page and one more; see `Store.list_processes`. An unreadable row is skipped, and logged once."""
-        return self._readable(process_of, await self._read(lambda session: session.list_processes(request, after)))
+        async with self._turn(self._lists):
+            rows = await self._read(lambda session: session.list_processes(request, after))
+        return self._readable(process_of, rows)
 
     async def canonical_mapping(self, mapping: TableMapping) -> TableMapping:
         """Check a mapping; see `Store.canonical_mapping`."""
@@ -300,7 +330,7 @@ class ServerStore(ABC):
     async def beat(self, member: Member, *, lease_ms: int | None, member_timeout_ms: int) -> ClusterView:
         """Say that a member is alive; see `Coordinator.beat`."""
         # One round trip, without a transaction around it: an idle server does little else. Its parts depend on nothing.
-        return await self._read(lambda session: session.beat(member, lease_ms, member_timeout_ms))
+        return await self._read_now(lambda session: session.beat(member, lease_ms, member_timeout_ms))
 
     async def acquire(
         self, member_id: str, seen: Sequence[Shard], *, lease_ms: int, is_forced: bool = False

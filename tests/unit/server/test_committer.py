@@ -412,3 +412,34 @@ async def test_cancelled_event_that_was_not_begun_never_happens(
 
     assert (first.is_begun, given_up.is_begun) == (True, False)
     assert store.batches == [["a"]]
+
+
+async def test_what_was_given_up_while_others_were_in_its_way_is_not_committed_later(
+    store: FailingStore, make_committer: Callable[..., Committer]
+) -> None:
+    store.durations_s = [1.0]
+    store.failures = [StoreBusy("locked")]
+    committer = make_committer()
+    committer.start()
+    futures = [committer.submit(start(process_id)) for process_id in "ab"]
+    await asyncio.sleep(0.5)
+
+    futures[0].cancel()
+    await futures[1]
+
+    assert store.batches == [["a", "b"], ["b"]]
+
+
+async def test_event_of_a_transaction_that_was_undone_is_not_begun(
+    store: FailingStore, make_committer: Callable[..., Committer]
+) -> None:
+    store.failures = [StoreUnavailable("away")]
+    committer = make_committer()
+    committer.start()
+
+    patient = committer.submit(start("a"), is_patient=True)
+    await asyncio.sleep(0.01)
+
+    assert not patient.is_begun
+    await patient
+    assert patient.is_begun

@@ -4,17 +4,21 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 
+import asyncpg
 import pytest
 
 from server_stub.core.changes import Changes
+from server_stub.core.cluster import Member, Role
 from server_stub.core.model import LocalAttributeWrite, ProcessKey
-from server_stub.core.ports import ConcurrentStart, Loaded, StoreBusy
+from server_stub.core.ports import CommitOutcomeUnknown, ConcurrentStart, Loaded, StoreBusy
 from server_stub.storage.postgres import PostgresStore
+from server_stub.storage.postgres_errors import committing
 from server_stub.storage.server_store import ServerStoreOptions
 from tests.contract.store.databases import NewDatabase
 from tests.contract.store.works import NAMESPACE, Deciding, created, load_one, process, state, write
 
 DEADLINE_S = 30
+IS_SLEEPING = "SELECT 1 FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'"
 LOCKS_WAITED_FOR = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 
 
@@ -178,3 +182,54 @@ async def test_writer_waits_for_the_locks_of_a_transaction_and_sees_what_it_chan
     await connection.close()
 
     assert (await load_one(store, "e-1")).process.next_wait_order == 8
+
+
+async def test_refusal_of_the_database_is_no_unknown_outcome(store: PostgresStore) -> None:
+    connection = await store.connect()
+    await connection.execute("SET default_transaction_read_only = on")
+
+    with pytest.raises(asyncpg.ReadOnlySQLTransactionError), committing(connection):
+        await connection.execute("UPDATE xdb_sys_process_execution SET version = 9")
+
+    await connection.close()
+
+
+async def test_connection_that_ends_at_a_write_leaves_its_outcome_unknown(store: PostgresStore) -> None:
+    connection, killer = await store.connect(), await store.connect()
+    pid = await connection.fetchval("SELECT pg_backend_pid()")
+
+    async def write_slowly() -> None:
+        with committing(connection):
+            await connection.execute("UPDATE xdb_sys_process_execution SET version = 9 WHERE pg_sleep(30) IS NULL")
+
+    writing = asyncio.create_task(write_slowly())
+    async with asyncio.timeout(DEADLINE_S):
+        while not await killer.fetchval(IS_SLEEPING, pid):  # noqa: ASYNC110  # the database tells nobody
+            await asyncio.sleep(0.01)
+    await killer.execute(f"SELECT pg_terminate_backend({pid})")
+
+    with pytest.raises(CommitOutcomeUnknown):
+        await writing
+    await killer.close()
+
+
+async def test_reads_that_are_stuck_keep_neither_transactions_nor_the_lease_waiting(new_database: NewDatabase) -> None:
+    store = await PostgresStore.open(
+        new_database("postgresql"), ServerStoreOptions(max_connections=2, max_transactions=1)
+    )
+    await write(store, created(process("e-1"), state("e-1")))
+    blocker = await store.connect()
+    transaction = blocker.transaction()
+    await transaction.start()
+    await blocker.execute("LOCK TABLE xdb_sys_timer_tasks IN ACCESS EXCLUSIVE MODE")
+    reads = [asyncio.create_task(store.find_due_timers([0], 1, limit=1, after=None)) for _ in range(5)]
+    await asyncio.sleep(0)
+
+    async with asyncio.timeout(DEADLINE_S / 10):
+        await store.transact(stepping("e-1"))
+        await store.beat(Member("m", "here", frozenset(Role)), lease_ms=None, member_timeout_ms=10_000)
+
+    await transaction.commit()
+    assert await asyncio.gather(*reads) == [[]] * 5
+    await blocker.close()
+    await store.close()
