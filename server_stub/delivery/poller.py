@@ -169,11 +169,20 @@ class Poller:
         shard_ids = tuple(hint.shard_ids if hint else self._ownership.shard_ids)
         has_found = False
         if shard_ids and (hint or self.has_recent_peers):
-            await self._room.wait_for_room()
+            await self._wait_for_room()
             has_found = await self._poll_calls(shard_ids)
         if hint.timer_shard_ids or (self.has_recent_peers and self._are_timers_due(has_found=has_found)):
             await self._poll_timers()
         return has_found
+
+    async def _wait_for_room(self) -> None:
+        """Wait until calls may be claimed; timers, which need no room, are looked for meanwhile."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._longest_interval_s):
+                    return await self._room.wait_for_room()
+            if self.has_recent_peers and self._are_timers_due(has_found=False):
+                await self._poll_timers()
 
     async def _poll_calls(self, shard_ids: Sequence[int]) -> bool:
         before_ms = self._clock() + self._look_ahead_ms
@@ -192,9 +201,11 @@ class Poller:
 
     async def _poll_timers(self) -> None:
         self._timers_polled_at_s = asyncio.get_running_loop().time()
-        shard_ids = tuple(self._ownership.shard_ids)
-        if shard_ids:
-            before_ms = self._clock() + self.timer_window_ms
-            self._plan_timers(
-                await self._store.find_due_timers(shard_ids, before_ms, limit=self._page_size, after=None)
-            )
+        before_ms = self._clock() + self.timer_window_ms
+        after = None
+        while shard_ids := tuple(self._ownership.shard_ids):
+            page = await self._store.find_due_timers(shard_ids, before_ms, limit=self._page_size, after=after)
+            self._plan_timers(page)
+            if len(page) < self._page_size:
+                return
+            after = page[-1]

@@ -45,7 +45,8 @@ class World:
         self, shard_ids: Collection[int], before_ms: int, *, limit: int, after: Timer | None
     ) -> list[Timer]:
         self.statements["timers"] += 1
-        return [timer for timer in self.timers if timer.fire_at_ms < before_ms][:limit]
+        start_ms = 0 if after is None else after.fire_at_ms
+        return [timer for timer in self.timers if start_ms < timer.fire_at_ms < before_ms][:limit]
 
     async def wait_for_room(self) -> None:
         await self.room.wait()
@@ -84,8 +85,8 @@ async def polling(**changes: bool) -> AsyncIterator[World]:
         await world.poller.close()
 
 
-def make_timer(fire_in_ms: int) -> Timer:
-    return Timer(TimerKey("e-1", "S", 1, 0), EPOCH_MS + fire_in_ms)
+def make_timer(fire_in_ms: int, number: int = 1) -> Timer:
+    return Timer(TimerKey(f"e-{number}", "S", 1, 0), EPOCH_MS + fire_in_ms)
 
 
 @pytest.mark.parametrize("has_hints", [True, False], ids=["hints", "no-hints"])
@@ -190,6 +191,25 @@ async def test_nothing_is_claimed_while_there_is_no_room() -> None:
 
     assert before == []
     assert [at_s for at_s, _ in world.claimed] == [10.0]
+
+
+async def test_timers_are_found_while_there_is_no_room_for_calls() -> None:
+    async with polling() as world:
+        world.room.clear()
+        await asyncio.sleep(10.5)
+        world.timers = [make_timer(20_000)]
+        await asyncio.sleep(9)
+
+    assert {key for _, key in world.planned} == {world.timers[0].key}
+
+
+async def test_all_timers_are_found_though_a_page_holds_less() -> None:
+    async with polling(has_hints=True) as world:
+        world.timers = [make_timer(1_500 + number, number) for number in range(35)]
+        world.poller.hinted(Hint(timer_shard_ids=frozenset({1})))
+        await asyncio.sleep(0.001)
+
+    assert sorted(key for _, key in world.planned) == sorted(timer.key for timer in world.timers)
 
 
 async def test_timer_that_comes_with_a_call_is_found_with_it() -> None:
