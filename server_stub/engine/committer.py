@@ -167,7 +167,8 @@ class Committer:
 
     While a transaction runs, the events that arrive wait for the next one: under load a transaction holds many, idle
     it holds one and latency is that of one transaction. Another transaction begins beside it only when it takes long,
-    as one does that waits for a lock of the application, or when a whole batch waits; never about the same executions.
+    as one does that waits for a lock of the application, or when a whole batch waits; not about the same executions by
+    the same names: an execution that one event names by its id and another by its process id has the database's lock.
     Callers are answered, and `on_commit` is told, only after the commit.
 
     Args:
@@ -175,7 +176,8 @@ class Committer:
         clock: The time of every transition.
         on_commit: Called in the event loop with what each transaction has changed, before callers are answered.
         ownership: Tells which calls to claim.
-        on_uncertain: Called when a transaction may have been kept of which `on_commit` is not told.
+        on_uncertain: Called when a transaction may have been kept of which `on_commit` is not told, or is told after a
+            later one about the same execution.
         max_batch: The most events of one transaction.
         max_pending: How many events may wait before impatient ones are refused.
         max_transactions: The most transactions at a time.
@@ -206,6 +208,8 @@ class Committer:
         self._task: asyncio.Task[None] | None = None
         self._running: dict[asyncio.Task[None], set[Hashable]] = {}
         """The transactions that run, and what they are about."""
+        self._handed_on: dict[str, int] = {}
+        """The versions of executions that `on_commit` was told of while several transactions ran."""
         self._may_overlap_at_s = 0.0
         self._alarm: asyncio.TimerHandle | None = None
         """Rings then; also when the latest transaction has ended, as an earlier one may still run."""
@@ -440,6 +444,21 @@ class Committer:
         except Exception:
             # What is due is in the database, where the next scan finds it; the other callers must not suffer.
             logger.exception("a commit could not be handed on")
+        if self._is_late(changes):
+            self._on_uncertain()
+
+    def _is_late(self, changes: Changes) -> bool:
+        """Say whether something later was handed on of an execution: two commits may be heard of in another order."""
+        if len(self._running) <= 1:
+            self._handed_on.clear()
+            return False
+        is_late = False
+        for execution_id, process in changes.changed_processes.items():
+            if self._handed_on.get(execution_id, 0) > process.version:
+                is_late = True
+            else:
+                self._handed_on[execution_id] = process.version
+        return is_late
 
     def _note_down(self, error: StoreUnavailable) -> None:
         if not self._is_down:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from server_stub.core.changes import Changes
-from server_stub.core.client_events import StartProcess
+from server_stub.core.client_events import PublishMessages, StartProcess
 from server_stub.core.model import TimerKey
 from server_stub.core.ports import (
     CommitOutcomeUnknown,
@@ -26,7 +26,7 @@ from server_stub.core.timer_events import TimerFired
 from server_stub.engine.committer import OVERLAP_AFTER_S, Committer, CommitterFull
 from server_stub.storage.sqlite import SqliteOptions, SqliteStore, Synchronous
 from tests.support.virtual_time import VIRTUAL_TIME_BACKEND, VirtualClock
-from xdb_sdk.protocol import DatabaseErrorInfo, StartAnswer, StartRequest, TableMapping
+from xdb_sdk.protocol import DatabaseErrorInfo, Message, PublishRequest, StartAnswer, StartRequest, TableMapping
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,8 @@ class FailingStore:
         self.failures_after_commit: list[Exception] = []
         self.durations_s: list[float] = []
         """How long the next transactions take, each; those after them take no time."""
+        self.pauses_after_commit_s: list[float] = []
+        """How long the answers to the next commits are on their way."""
         self.transactions = 0
         self.batches: list[list[str]] = []
         """The process ids of each transaction, in the order in which they began."""
@@ -56,6 +58,8 @@ class FailingStore:
         if self.failures:
             raise self.failures.pop(0)
         changes = await self._store.transact(work)
+        if self.pauses_after_commit_s:
+            await asyncio.sleep(self.pauses_after_commit_s.pop(0))
         if self.failures_after_commit:
             raise self.failures_after_commit.pop(0)
         return changes
@@ -443,3 +447,23 @@ async def test_event_of_a_transaction_that_was_undone_is_not_begun(
     assert not patient.is_begun
     await patient
     assert patient.is_begun
+
+
+async def test_commit_that_is_heard_of_after_a_later_one_makes_what_is_due_be_looked_for(
+    store: FailingStore, make_committer: Callable[..., Committer]
+) -> None:
+    uncertain: list[str] = []
+    committer = make_committer(max_transactions=2, on_uncertain=lambda: uncertain.append("told"))
+    committer.start()
+    await committer.submit(start("a"))
+    store.pauses_after_commit_s = [1.0]
+    messages = (Message(queue_name="q", payload=None),)
+
+    by_process_id = committer.submit(PublishMessages(PublishRequest(process_id="a", messages=messages)))
+    await asyncio.sleep(0.5)
+    request = PublishRequest(process_id="a", process_execution_id="execution-of-a", messages=messages)
+    await committer.submit(PublishMessages(request))
+    in_time = list(uncertain)
+    await by_process_id
+
+    assert (in_time, uncertain) == ([], ["told"])
