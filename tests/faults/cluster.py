@@ -252,8 +252,11 @@ class Cluster:
         finally:
             await mariadb.ensure_closed()
 
-    def has_lock_waiter(self) -> bool:
-        """Whether a transaction waits for a lock that another one holds."""
+    async def until_lock_waiter(self) -> None:
+        """Wait until a transaction waits for a lock that another one holds."""
+        await eventually(self._has_lock_waiter, every_s=0.25)  # MariaDB shows the same again to who asks more often
+
+    def _has_lock_waiter(self) -> bool:
         [(count,)] = self.sql(_COUNT_LOCK_WAITERS[self.kind])
         return bool(count)
 
@@ -286,11 +289,11 @@ class Cluster:
         assert self.worker.log_file.read_text() == ""
 
 
-async def eventually(check: Callable[[], bool], *, within_s: float = DEADLINE_S) -> float:
+async def eventually(check: Callable[[], bool], *, within_s: float = DEADLINE_S, every_s: float = 0.05) -> float:
     """Poll until a check that blocks, and runs on a thread, holds; give how long that took in seconds."""
     began_s = time.monotonic()
     while not await asyncio.to_thread(check):
         took_s = time.monotonic() - began_s
         assert took_s < within_s, f"{check} did not hold within {within_s} s"
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(every_s)
     return time.monotonic() - began_s

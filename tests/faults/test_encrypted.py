@@ -1,9 +1,10 @@
 """Servers reach their database by TLS, and only the one whose certificate they trust."""
 
 import asyncio
+import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.faults.cluster import Cluster
 from tests.faults.processes import Walker
 from tests.services import mariadb, postgres
-from tests.services.server import DatabaseServer
+from tests.services.server import DatabaseServer, ServerFailed
 from tests.services.shared import DatabaseKind
 from tests.support.real_processes import RunningCommand
 
@@ -57,16 +58,30 @@ def certificates(tmp_path: Path) -> Certificates:
 
 
 @pytest.fixture
-def service(tmp_path: Path, kind: DatabaseKind, certificates: Certificates) -> Iterator[DatabaseServer]:
+def service(
+    tmp_path: Path, kind: DatabaseKind, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[DatabaseServer]:
     """Run a database server that has a certificate."""
     key, certificate = str(certificates.key), str(certificates.certificate)
-    if kind == "postgresql":
-        settings = {"ssl": "on", "ssl_key_file": key, "ssl_cert_file": certificate}
-        with postgres.start(tmp_path / "database", settings=settings) as server:
-            yield server
-    else:
+    if kind == "mariadb":
         with mariadb.start(tmp_path / "database", settings={"ssl-key": key, "ssl-cert": certificate}) as server:
             yield server
+        return
+    packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if packaged and postgres.BINARIES_VARIABLE not in os.environ:
+        monkeypatch.setenv(postgres.BINARIES_VARIABLE, str(packaged[-1]))  # the one of the wheel knows no TLS
+    with start_postgres(tmp_path / "database", {"ssl": "on", "ssl_key_file": key, "ssl_cert_file": certificate}) as own:
+        yield own
+
+
+def start_postgres(directory: Path, settings: Mapping[str, str]) -> DatabaseServer:
+    """Start a server, or skip the test when there is none with TLS."""
+    try:
+        return postgres.start(directory, settings=settings)
+    except ServerFailed as error:
+        if "SSL is not supported" not in str(error):
+            raise
+        pytest.skip("no PostgreSQL with TLS: apt install postgresql")
 
 
 async def test_server_works_over_tls_with_a_database_whose_certificate_it_trusts(

@@ -96,7 +96,7 @@ async def test_work_that_a_long_transaction_commits_late_is_found_though_younger
             async with cluster.transaction() as execute:
                 await execute("UPDATE ledgers SET total = 0 WHERE id = 'early'")
                 early = asyncio.create_task(slow.start_object_process("early", Ledger, "early", 1, initial))
-                await eventually(cluster.has_lock_waiter)
+                await cluster.until_lock_waiter()
                 await quick.start_object_process("late", Ledger, "late", 1)
                 await quick.wait_for_process_completion("late", int)
                 assert not early.done()

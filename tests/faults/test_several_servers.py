@@ -1,20 +1,29 @@
 """Servers that come, go and die: who owns which shard, and what becomes of its work (idempotency-and-shards D.7)."""
 
 import asyncio
+import random
+from collections import Counter
 from collections.abc import Callable
 from itertools import chain
 
 import pytest
 
 from tests.faults.cluster import LEASE_S, NUM_SHARDS, Cluster, eventually
-from tests.faults.load import Load
-from tests.faults.processes import ATTEMPTS, CREATE_LEDGERS, Failure, Walker
+from tests.faults.load import ONCE, Load
+from tests.faults.processes import ATTEMPTS, CREATE_LEDGERS, Failure, Ledger, Walker
 from tests.support.real_processes import RunningCommand
-from xdb_sdk import ProcessFailed
+from xdb_sdk import (
+    AsyncClient,
+    ClientSideError,
+    ProcessAlreadyStartedError,
+    ProcessFailed,
+    ProcessStartOptions,
+)
 
 ALL_SHARDS = set(range(NUM_SHARDS))
 SERVERS_AT_ONCE = 10
 WALKERS = 8
+STARTS = 50
 STEP_S = 1.5
 
 NewCluster = Callable[..., Cluster]
@@ -56,6 +65,62 @@ async def test_server_set_to_another_number_of_shards_is_refused(new_cluster: Ne
     assert message.startswith("Error: ")
     assert "16" in message
     assert "8" in message
+
+
+async def test_each_id_is_started_once_though_all_are_started_through_two_servers_at_once(
+    new_cluster: NewCluster,
+) -> None:
+    process_ids = [f"walk-{number}" for number in range(STARTS)]
+
+    with new_cluster() as cluster:
+        first, second = (cluster.client(server) for server in cluster.servers)
+        async with first, second:
+            starts = [
+                started(client, process_id)
+                for client in (first, second)
+                for process_id in random.sample(process_ids, STARTS)
+            ]
+            outcomes = Counter(await asyncio.gather(*starts))
+            attempts = [await first.wait_for_process_completion(id_, int) for id_ in process_ids]
+
+    assert outcomes == {"started": STARTS, "already started": STARTS}
+    assert attempts == [1] * STARTS
+    assert sorted(cluster.traces()) == sorted(f"{id_} {what}" for id_ in process_ids for what in ("begins", "ends"))
+    cluster.check_nothing_is_left()
+    cluster.check_logs()
+
+
+async def started(client: AsyncClient, process_id: str) -> str:
+    """Start a process, and say what came of it."""
+    try:
+        await client.start_process(process_id, Walker, 0.0, ONCE)
+    except ProcessAlreadyStartedError:
+        return "already started"
+    return "started"
+
+
+async def test_start_whose_row_is_refused_harms_none_that_is_committed_with_it_and_its_id_stays_free(
+    new_cluster: NewCluster,
+) -> None:
+    initial, refused = (
+        ProcessStartOptions(initial_upsert_data_attributes={Ledger.total: total}) for total in (0, 1_000)
+    )
+
+    with new_cluster() as cluster:
+        cluster.sql(CREATE_LEDGERS)
+        cluster.sql("ALTER TABLE ledgers ADD CONSTRAINT few CHECK (total < 1000)")
+        async with cluster.client(cluster.servers[0]) as client:
+            bad = asyncio.create_task(client.start_object_process("bad", Ledger, "row", 1, refused))
+            good = [client.start_object_process(f"good-{n}", Ledger, f"row-{n}", 1, initial) for n in range(STARTS)]
+            await asyncio.gather(*good)
+            with pytest.raises(ClientSideError, match="APP_DATABASE_WRITE_ERROR"):
+                await bad
+            await client.start_process("bad", Walker, 0.0)
+            for process_id in ("bad", *(f"good-{number}" for number in range(STARTS))):
+                await client.wait_for_process_completion(process_id, int)
+
+    cluster.check_nothing_is_left()
+    cluster.check_logs()
 
 
 async def test_killed_servers_shards_are_taken_over_and_its_work_is_done_once(new_cluster: NewCluster) -> None:
