@@ -1,9 +1,10 @@
 """The time of the database, known without asking it."""
 
 from collections.abc import Callable
+from math import copysign
 
 _LARGEST_SLEWED_MS = 1_000.0
-"""A clock that is further behind is set forward at once: what has become due meanwhile is late enough."""
+"""A clock that is surely further behind is set forward at once: what has become due meanwhile is late enough."""
 _SLEW = 0.1
 """By how much of the time that passes a clock is corrected."""
 
@@ -33,27 +34,28 @@ class SyncedClock:
     def learn(self, database_ms: int, *, sent_s: float, received_s: float) -> None:
         """Take a reading of the database's clock into account.
 
-        It was made at some time between request and answer, so the middle is wrong by half of that at most, and what is
-        less wrong is left alone. Small corrections are made little by little, and the clock is never set back: should
-        it be ahead, it goes slower for a while.
+        It was made at some time between request and answer, so the middle is wrong by half of that at most. Only what
+        the clock is wrong by beyond that is corrected, so that no reading makes it worse, however late it was answered.
+        Small corrections are made little by little, and the clock is never set back: should it be ahead, it goes slower
+        for a while. The first reading counts as made when it was answered: nothing becomes due too early.
 
         Args:
             database_ms: What the database said, in milliseconds since the epoch.
             sent_s: When it was asked, by the event loop's clock.
             received_s: When it had answered.
         """
-        middle_s = (sent_s + received_s) / 2
-        true_ms = database_ms + (received_s - middle_s) * 1_000
-        shown_ms = self._read(received_s)
-        error_ms = true_ms - shown_ms
+        if not self._is_learnt:
+            self._is_learnt = True
+            self._line = (received_s, float(database_ms), 0.0)
+            return
         uncertainty_ms = (received_s - sent_s) * 500
-        if not self._is_learnt or error_ms > _LARGEST_SLEWED_MS:
-            self._line = (received_s, true_ms, 0.0)
-        elif abs(error_ms) <= uncertainty_ms:
-            self._line = (received_s, shown_ms, 0.0)
+        shown_ms = self._read(received_s)
+        error_ms = database_ms + uncertainty_ms - shown_ms
+        sure_ms = copysign(max(abs(error_ms) - uncertainty_ms, 0.0), error_ms)
+        if sure_ms > _LARGEST_SLEWED_MS:
+            self._line = (received_s, shown_ms + sure_ms, 0.0)
         else:
-            self._line = (received_s, shown_ms, error_ms)
-        self._is_learnt = True
+            self._line = (received_s, shown_ms, sure_ms)
 
     def _read(self, at_s: float) -> float:
         set_at_s, set_to_ms, error_ms = self._line

@@ -33,7 +33,7 @@ def test_first_reading_sets_the_clock_whatever_it_showed_before() -> None:
 
     clock.learn(EPOCH_MS, sent_s=loop.now_s - 1, received_s=loop.now_s)
 
-    assert clock() == EPOCH_MS + 500
+    assert clock() == EPOCH_MS
 
 
 def test_clock_goes_on_by_itself() -> None:
@@ -90,6 +90,68 @@ def test_clock_that_is_far_ahead_goes_slower_and_not_back() -> None:
     later_ms = clock() - EPOCH_MS
 
     assert (at_once_ms, later_ms) == (600_000, 609_000)
+
+
+def test_reading_that_was_answered_late_leaves_a_right_clock_alone() -> None:
+    loop = Loop()
+    clock = synced_clock(loop)
+    sent_s = loop.now_s
+    loop.now_s += 6
+
+    clock.learn(EPOCH_MS + 6_000, sent_s=sent_s, received_s=loop.now_s)
+
+    assert clock() == EPOCH_MS + 6_000
+
+
+round_trips = st.tuples(st.floats(0, 20), st.floats(0, 1))
+
+
+@given(round_trips, round_trips, st.integers(-5_000, 5_000), st.floats(0, 100))
+def test_no_reading_makes_the_clock_worse_however_long_it_took_and_whenever_it_was_made(
+    first: tuple[float, float], second: tuple[float, float], change_ms: int, later_s: float
+) -> None:
+    """The database's clock changes between two readings, each made at some part of its round trip."""
+    loop = Loop()
+    clock = SyncedClock(loop.time, 0)
+    ahead_ms = 0
+
+    def database_ms(at_s: float) -> float:
+        return EPOCH_MS + at_s * 1_000 + ahead_ms
+
+    def wrong_by_ms() -> float:
+        return abs(clock() - database_ms(loop.now_s))
+
+    def learn(round_trip_s: float, part: float) -> float:
+        """Take a reading, and give how wrong the clock would be without it."""
+        sent_s = loop.now_s
+        loop.now_s += round_trip_s
+        before_ms = wrong_by_ms()
+        read_ms = round(database_ms(sent_s + part * round_trip_s))
+        clock.learn(read_ms, sent_s=sent_s, received_s=loop.now_s)
+        return before_ms
+
+    learn(*first)
+    ahead_ms = change_ms
+    before_ms = learn(*second)
+    at_once_ms = wrong_by_ms()
+    loop.now_s += later_s
+
+    rounding_ms = 2
+    assert at_once_ms <= before_ms + rounding_ms
+    assert wrong_by_ms() <= before_ms + rounding_ms
+
+
+@given(round_trips)
+def test_first_reading_never_sets_the_clock_ahead_of_the_database(round_trip: tuple[float, float]) -> None:
+    loop = Loop()
+    clock = SyncedClock(loop.time, 0)
+    round_trip_s, part = round_trip
+    sent_s = loop.now_s
+    loop.now_s += round_trip_s
+
+    clock.learn(EPOCH_MS + int(part * round_trip_s * 1_000), sent_s=sent_s, received_s=loop.now_s)
+
+    assert clock() <= EPOCH_MS + round_trip_s * 1_000
 
 
 readings = st.lists(st.tuples(st.floats(0, 100), st.floats(0, 5), st.integers(-600_000, 600_000)), max_size=20)
