@@ -449,15 +449,12 @@ class Committer:
 
     def _is_late(self, changes: Changes) -> bool:
         """Say whether something later was handed on of an execution: two commits may be heard of in another order."""
-        if len(self._running) <= 1:
+        versions = {id_: process.version for id_, process in changes.changed_processes.items()}
+        is_late = any(self._handed_on.get(id_, 0) > version for id_, version in versions.items())
+        if len(self._running) > 1:
+            self._handed_on |= versions
+        else:
             self._handed_on.clear()
-            return False
-        is_late = False
-        for execution_id, process in changes.changed_processes.items():
-            if self._handed_on.get(execution_id, 0) > process.version:
-                is_late = True
-            else:
-                self._handed_on[execution_id] = process.version
         return is_late
 
     def _note_down(self, error: StoreUnavailable) -> None:
