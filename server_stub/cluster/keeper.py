@@ -133,9 +133,9 @@ class ShardKeeper:
         self._draining_ends_s: float | None = None
         """From when on everything is given up; None while the server is to go on."""
         self._handing_over: dict[int, int] = {}
-        """Ranges, by shard, that were given up while calls were being made."""
-        self._finished: set[int] = set()
-        """Those shards of them whose last call has ended; the database is to be told."""
+        """The latest ranges, by shard, that were given up while calls were being made."""
+        self._finished: set[tuple[int, int]] = set()
+        """Shards and ranges given up so whose last call has ended; the database is to be told."""
         self._released = asyncio.Event()
         self._wake = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
@@ -279,21 +279,25 @@ class ShardKeeper:
 
     async def _turn(self) -> None:
         """Say that this server lives, see what is its own, and do what is planned then."""
-        await self._end_handovers()
         view = await self._beat()
-        if await self._carry_out(view):
+        is_handover_over = await self._end_handovers()
+        is_richer = await self._carry_out(view)
+        if is_handover_over or is_richer:
             await self._beat()
         if self._draining_ends_s is not None and not self._owned:
             self._released.set()
 
-    async def _end_handovers(self) -> None:
+    async def _end_handovers(self) -> bool:
+        """Tell the database whose calls have ended; say whether a shard of them is this server's again."""
         finished = set(self._finished)
-        if finished:
-            await self._coordinator.end_handover({shard_id: self._handing_over[shard_id] for shard_id in finished})
-            for shard_id in finished:
-                del self._handing_over[shard_id]
-            self._finished -= finished
+        ended = {shard_id: range_id for shard_id, range_id in finished if self._handing_over.get(shard_id) == range_id}
+        if ended:
+            await self._coordinator.end_handover(ended)
             self._tell(Hint(is_cluster_changed=True))
+        for shard_id in ended:
+            del self._handing_over[shard_id]
+        self._finished -= finished
+        return not ended.keys().isdisjoint(self._owned)
 
     async def _beat(self) -> ClusterView:
         sent_s = self._time()
@@ -408,16 +412,16 @@ class ShardKeeper:
             await self._coordinator.release(member_id, busy, handover_ms=self._handover_ms)
         for shard_id in busy:
             self._handing_over[shard_id] = ranges[shard_id]
-            task = asyncio.create_task(self._finish(shard_id), name=f"xdb-handover-{shard_id}")
+            task = asyncio.create_task(self._finish(shard_id, ranges[shard_id]), name=f"xdb-handover-{shard_id}")
             self._finishers.add(task)
             task.add_done_callback(self._finishers.discard)
         self.counters.given_up += len(shard_ids)
         logger.info("shards were given up", extra={"shard_ids": sorted(shard_ids), "busy_shard_ids": sorted(busy)})
         self._tell(Hint(is_cluster_changed=True))
 
-    async def _finish(self, shard_id: int) -> None:
+    async def _finish(self, shard_id: int, range_id: int) -> None:
         await self._user.calls_ended(shard_id)
-        self._finished.add(shard_id)
+        self._finished.add((shard_id, range_id))
         self.look()
 
     def _pause_s(self) -> float:

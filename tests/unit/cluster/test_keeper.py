@@ -282,6 +282,60 @@ async def test_handover_ends_when_its_time_is_over_though_nothing_is_heard() -> 
         cluster.coordinator.is_available = True
 
 
+async def test_shard_given_up_twice_is_handed_over_until_the_call_of_the_second_time_ends() -> None:
+    other = Member("other", "other", frozenset(Role))
+    async with running(with_hints=False) as cluster:
+        coordinator = cluster.coordinator
+        server = await cluster.join("a")
+        server.work.busy = set(range(16))
+        await coordinator.beat(other, lease_ms=None, member_timeout_ms=60_000)
+        await asyncio.sleep(2.1)
+        given = [shard.shard_id for shard in coordinator.shards.values() if shard.handover_range == 1]
+        await coordinator.leave(other.member_id)
+        await asyncio.sleep(HANDOVER_S + 2)
+        real_beat = coordinator.beat
+
+        async def beat_in_which_the_first_calls_end(*args: object, **options: object) -> object:
+            view = await real_beat(*args, **options)  # type: ignore[arg-type]
+            coordinator.beat = real_beat  # type: ignore[method-assign]
+            for shard_id in given:
+                server.work.ends.pop(shard_id).set()
+            await asyncio.sleep(0.1)
+            return view
+
+        await coordinator.beat(other, lease_ms=None, member_timeout_ms=60_000)
+        coordinator.beat = beat_in_which_the_first_calls_end  # type: ignore[method-assign, assignment]
+        await asyncio.sleep(5)
+        during = {coordinator.shards[shard_id].handover_range for shard_id in given}
+        server.work.end_calls()
+        await asyncio.sleep(5)
+        afterwards = {coordinator.shards[shard_id].handover_range for shard_id in given}
+
+        assert len(given) == 8
+        assert during == {2}
+        assert afterwards == {0}
+        assert coordinator.members[server.member_id][1] / 1_000 > _now_s() - 2.1
+
+
+async def test_handover_that_cannot_be_ended_does_not_keep_a_server_from_renewing_its_leases() -> None:
+    async with running(with_hints=False) as cluster:
+        server = await cluster.join("a")
+        server.work.busy = set(range(16))
+        await cluster.join("b")
+        await asyncio.sleep(3)
+
+        async def refuse(ranges: object) -> None:
+            raise StoreUnavailable("not now")
+
+        cluster.coordinator.end_handover = refuse  # type: ignore[method-assign, assignment]
+        server.work.end_calls()
+        await asyncio.sleep(30)
+        owned = len(server.keeper.shard_ids)
+        del cluster.coordinator.end_handover
+
+        assert owned == 8
+
+
 @pytest.mark.parametrize("with_hints", [True, False], ids=["hints", "no-hints"])
 async def test_draining_server_leaves_its_shards_to_others_without_a_gap(with_hints: bool) -> None:
     async with running(with_hints=with_hints) as cluster:
