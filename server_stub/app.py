@@ -148,6 +148,7 @@ class Server:
             sink.claim,
             ownership,
             part_options.delivery_options(settings, notify=notify),
+            has_peers=lambda: self._cluster is not None and self._cluster.poller.has_recent_peers,
         )
         self._cluster: _Cluster | None = None
         if keeper is not None:
@@ -361,6 +362,7 @@ class Server:
         self._cluster.poller.hinted(hint)
         self._cluster.watch.hinted(hint)
         if hint.closed:
+            self._delivery.processes_closed(hint.closed)
             self.dispatcher.process_closed(tuple(hint.closed))
 
     def _fire_timers(self, keys: Sequence[TimerKey]) -> None:

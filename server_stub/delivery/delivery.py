@@ -87,6 +87,8 @@ class Delivery:
             done when that is committed, and the commits have handed over what was claimed.
         ownership: The shards to look after.
         options: Intervals.
+        has_peers: Whether other servers may have closed executions without this one hearing of it. If so, of the
+            planned calls that become due those are made whose executions still run in the database.
     """
 
     def __init__(
@@ -98,6 +100,8 @@ class Delivery:
         claim: Callable[[Sequence[CallKey]], Awaitable[object]],
         ownership: Ownership,
         options: DeliveryOptions | None = None,
+        *,
+        has_peers: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -106,9 +110,13 @@ class Delivery:
         self._claim = claim
         self._ownership = ownership
         self._options = options or DeliveryOptions()
+        self._has_peers = has_peers
         self._look_ahead_ms = self._options.look_ahead // timedelta(milliseconds=1)
         self._rescan_interval_s = self._options.rescan_interval.total_seconds()
         self._plan = Plan(self._options.max_planned_calls)
+        self._unchecked: dict[StateKey, Call] = {}
+        """Planned calls that are due, whose executions may have been closed elsewhere."""
+        self._check: asyncio.Task[None] | None = None
         self.timer_lag_s = Histogram(SECONDS)
         """How late timers were when they were handed over."""
         self._fired_at_s: dict[TimerKey, float] = {}
@@ -152,10 +160,10 @@ class Delivery:
     async def close(self) -> None:
         """Hand over nothing more, whatever is committed."""
         self._is_closed = True
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+        for task in (self._task, self._check):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait((task,))
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -209,6 +217,9 @@ class Delivery:
     def shards_lost(self, shard_ids: Collection[int]) -> None:
         """Forget what is planned for these shards, and have the calls given back that were claimed for them."""
         lost = self._plan.remove_shards(shard_ids)
+        lost += [call for call in self._unchecked.values() if call.shard_id in shard_ids]
+        for call in lost:
+            self._unchecked.pop(call.key.state, None)
         if lost and not self._is_closed:
             self._claim([call.key for call in lost])
 
@@ -224,6 +235,15 @@ class Delivery:
         calls = self._still_mine(changes.due_calls)
         if self._hand_over(calls, self._mine(changes.new_timers.values())):
             self._left_behind.set()
+
+    def processes_closed(self, process_execution_ids: Collection[str]) -> None:
+        """Forget what is planned for executions that have closed, here or elsewhere."""
+        for process_execution_id in process_execution_ids:
+            self._plan.remove_process(process_execution_id)
+        for state_key in [key for key in self._unchecked if key.process_execution_id in process_execution_ids]:
+            del self._unchecked[state_key]
+        if self._is_scanning:
+            self._changed_during_scan.update(process_execution_ids)
 
     def timers_found(self, timers: Iterable[Timer]) -> None:
         """Take note of timers that others have made, or that are known already."""
@@ -244,15 +264,13 @@ class Delivery:
     def _drop_outdated(self, changes: Changes) -> None:
         for state_key in changes.changed_states:
             self._plan.remove(state_key)
+            self._unchecked.pop(state_key, None)
         for timer_key in (*changes.deleted_timers, *changes.new_timers):
             self._plan.remove(timer_key)
             self._fired_at_s.pop(timer_key, None)
-        for process_execution_id in changes.closed_processes:
-            self._plan.remove_process(process_execution_id)
+        self.processes_closed(changes.closed_processes.keys())
         if self._is_scanning:
-            self._changed_during_scan.update(
-                changes.changed_states, changes.deleted_timers, changes.new_timers, changes.closed_processes
-            )
+            self._changed_during_scan.update(changes.changed_states, changes.deleted_timers, changes.new_timers)
 
     def _hand_over(self, calls: Iterable[Call], timers: Iterable[Timer]) -> Sequence[Call]:
         """Pass on what is due now, plan what is due within the window, and leave the rest to the scans.
@@ -312,8 +330,39 @@ class Delivery:
             self._behind_at_ms = None
             self._left_behind.set()
         self._set_alarm(now_ms)
-        if self._pass_on(due.calls, due.timers, now_ms):
+        calls = due.calls
+        if calls and self._has_peers():
+            self._begin_check(calls)
+            calls = ()
+        if self._pass_on(calls, due.timers, now_ms):
             self._left_behind.set()
+
+    def _begin_check(self, calls: Sequence[Call]) -> None:
+        self._unchecked.update((call.key.state, call) for call in calls)
+        if self._check is None or self._check.done():
+            self._check = asyncio.create_task(self._check_planned(), name="xdb-delivery-check")
+
+    async def _check_planned(self) -> None:
+        """Make the planned calls that are due, but for those of executions that other servers have closed meanwhile.
+
+        One statement asks for all that have become due while the one before was answered. What cannot be checked is
+        left to a scan, which reads it anew. Source: idempotency-and-shards D.6, "Before use the handler re-checks".
+        """
+        while calls := list(self._unchecked.values()):
+            try:
+                closed = await self._store.find_closed({call.key.state.process_execution_id for call in calls})
+            except Exception as error:
+                if self.is_healthy:
+                    logger.warning("cannot see whether planned calls are still due", extra={"error": str(error)})
+                self._unchecked.clear()
+                self._left_behind.set()
+                return
+            self.processes_closed([process.process_execution_id for process in closed])
+            due = [call for call in calls if self._unchecked.get(call.key.state) is call]
+            for call in due:
+                del self._unchecked[call.key.state]
+            if self._pass_on(due, (), self._clock()):
+                self._left_behind.set()
 
     async def _scan(self) -> None:
         """Find what is due before the end of the window, as far as there is room for it."""

@@ -106,6 +106,23 @@ async def test_wait_for_a_state_ends_soon_after_another_server_has_ended_it(serv
     assert completion.state_status is StateStatus.COMPLETED
 
 
+@pytest.mark.parametrize("notify", [True, False], ids=["notify", "no-notify"])
+async def test_retry_of_a_process_that_was_stopped_through_another_server_is_not_made(
+    servers: Servers, notify: bool
+) -> None:
+    first, second = await two(servers, notify=notify)
+    stopped, retried = process_id_of(second, seed="stopped"), process_id_of(second, seed="retried")
+    gate.open()
+    for process_id in (stopped, retried):
+        await second.client.start_process(process_id, FailProcess)
+    await eventually(lambda: second.server.counters()["dispatch"]["failures"] == 2)
+
+    await first.client.stop_process(stopped)
+    await second.client.wait_for_process_completion(retried, int, SOON)
+
+    assert (runs[stopped, 1], runs[stopped, 2]) == (1, 0)
+
+
 async def test_message_to_any_server_wakes_a_wait_of_another(servers: Servers) -> None:
     first, second = await two(servers)
     process_id = process_id_of(second)

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from server_stub.core.changes import Changes
-from server_stub.core.model import Call, CallKey, Timer, TimerKey
+from server_stub.core.model import Call, CallKey, ProcessExecution, Timer, TimerKey
 from server_stub.core.ports import Ownership, SoleOwnership, Store, StoreUnavailable
 from server_stub.delivery.delivery import Delivery, DeliveryOptions
 from tests.support.dispatching import make_call, make_process
@@ -32,6 +32,18 @@ class DueStore:
     page_sizes: list[int] = field(default_factory=list)
     before_answer: asyncio.Event | None = None
     """What an answer that has been read waits for before it is given."""
+    closed: dict[str, ProcessExecution] = field(default_factory=dict)
+    lookups: list[set[str]] = field(default_factory=list)
+    """The executions of which was asked whether they have closed, by statement."""
+
+    async def find_closed(self, process_execution_ids: Collection[str]) -> list[ProcessExecution]:
+        self.lookups.append(set(process_execution_ids))
+        if self.errors:
+            raise self.errors.pop(0)
+        found = [self.closed[each] for each in process_execution_ids if each in self.closed]
+        if self.before_answer is not None:
+            await self.before_answer.wait()
+        return found
 
     async def find_due_calls(
         self, shard_ids: Collection[int], before_ms: int, *, limit: int, after: tuple[int, CallKey] | None
@@ -79,12 +91,20 @@ class World:
     ownership: Ownership = field(default_factory=SoleOwnership)
     room: int = 1_000_000
     """How many more calls are taken."""
+    has_peers: bool = False
     _has_room: asyncio.Event = field(default_factory=asyncio.Event)
     delivery: Delivery = field(init=False)
 
     def begin(self, options: DeliveryOptions) -> None:
         self.delivery = Delivery(
-            cast(Store, self.store), self.clock, self, self._fire, self._claim, self.ownership, options
+            cast(Store, self.store),
+            self.clock,
+            self,
+            self._fire,
+            self._claim,
+            self.ownership,
+            options,
+            has_peers=lambda: self.has_peers,
         )
 
     def commit_timers(self, *timers: Timer) -> None:
@@ -626,6 +646,98 @@ async def test_server_without_shards_asks_the_database_nothing() -> None:
         await asyncio.sleep(100)
 
     assert world.store.page_sizes == []
+
+
+def make_planned_call(number: int = 1, delay_ms: int = 5_000) -> Call:
+    return make_call(number, due_at_ms=EPOCH_MS + delay_ms)
+
+
+async def test_nothing_of_an_execution_that_another_server_says_it_has_closed_is_handed_over() -> None:
+    async with delivering() as world:
+        world.commit_calls(make_planned_call(1), make_planned_call(2))
+        world.commit_timers(make_timer(5_000, 1))
+        world.delivery.processes_closed(["e-1"])
+        await asyncio.sleep(10)
+
+    assert world.dispatched == [(5_000, make_planned_call(2).key)]
+    assert world.fired == []
+
+
+async def test_planned_calls_of_executions_that_another_server_has_closed_unheard_are_not_made() -> None:
+    async with delivering() as world:
+        world.has_peers = True
+        world.commit_calls(make_planned_call(1), make_planned_call(2))
+        world.store.closed["e-1"] = make_process(1)
+        await asyncio.sleep(10)
+
+    assert world.dispatched == [(5_000, make_planned_call(2).key)]
+    assert world.store.lookups == [{"e-1", "e-2"}]
+
+
+async def test_calls_that_are_due_at_once_or_have_no_other_server_to_close_their_executions_cost_no_statement() -> None:
+    async with delivering() as world:
+        world.commit_calls(make_planned_call(1))
+        await asyncio.sleep(10)
+        world.has_peers = True
+        world.commit_calls(make_call(2))
+
+    assert [key.state.number for _, key in world.dispatched] == [1, 2]
+    assert world.store.lookups == []
+
+
+async def test_planned_calls_that_become_due_while_others_are_checked_share_the_next_statement() -> None:
+    async with delivering() as world:
+        world.has_peers = True
+        world.commit_calls(*(make_planned_call(number, 5_000 + number) for number in (1, 2, 3)))
+        world.store.before_answer = asyncio.Event()
+        await asyncio.sleep(6)
+        world.store.before_answer.set()
+        await asyncio.sleep(0.001)
+
+    assert world.store.lookups == [{"e-1"}, {"e-2", "e-3"}]
+    assert [(at_ms, key.state.number) for at_ms, key in world.dispatched] == [(6_000, 1), (6_000, 2), (6_000, 3)]
+
+
+async def test_commit_while_a_planned_call_is_checked_outdates_it() -> None:
+    async with delivering() as world:
+        world.has_peers = True
+        world.commit_calls(make_planned_call(1), make_planned_call(2))
+        world.store.before_answer = asyncio.Event()
+        await asyncio.sleep(6)
+        world.delivery.committed(Changes(closed_processes={"e-1": make_process(1)}))
+        world.store.before_answer.set()
+        await asyncio.sleep(0.001)
+
+    assert world.dispatched == [(6_000, make_planned_call(2).key)]
+
+
+async def test_planned_call_whose_shard_is_lost_while_it_is_checked_is_given_back() -> None:
+    ownership = Ranges({0: 1})
+    call = make_planned_call()
+    async with delivering(ownership=ownership) as world:
+        world.has_peers = True
+        world.commit_calls(call)
+        world.store.before_answer = asyncio.Event()
+        await asyncio.sleep(6)
+        ownership.ranges.clear()
+        world.delivery.shards_lost([0])
+        world.store.before_answer.set()
+        await asyncio.sleep(0.001)
+
+    assert world.dispatched == []
+    assert list(world.store.calls) == [call.key._replace(claim_range=0)]
+
+
+async def test_planned_calls_that_cannot_be_checked_are_made_when_the_database_is_back() -> None:
+    async with delivering() as world:
+        world.has_peers = True
+        world.commit_calls(make_planned_call())
+        world.store.errors = [StoreUnavailable("down")] * 3
+        await asyncio.sleep(10)
+
+    [(at_ms, key)] = world.dispatched
+    assert key == make_planned_call().key
+    assert 5_000 < at_ms < 7_000
 
 
 def test_window_that_is_not_longer_than_the_scan_interval_is_refused() -> None:
