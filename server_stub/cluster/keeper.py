@@ -130,6 +130,11 @@ class ShardKeeper:
         self._changed_at_s = 0.0
         """When the view was last another one than before."""
         self._renew_at_s = 0.0
+        self._beat_at_s: float | None = None
+        """When the latest beat was sent that was answered."""
+        self._outage_s = 0.0
+        """How long it could not beat before that, while the others get time to come back."""
+        self._outage_forgotten_at_s = 0.0
         self._draining_ends_s: float | None = None
         """From when on everything is given up; None while the server is to go on."""
         self._handing_over: dict[int, int] = {}
@@ -302,11 +307,13 @@ class ShardKeeper:
     async def _beat(self) -> ClusterView:
         sent_s = self._time()
         is_renewing = sent_s + self._heartbeat_s > self._renew_at_s
+        outage_s = self._outage_until(sent_s)
         view = await self._coordinator.beat(
             self._member,
             lease_ms=round(self._lease_s * 1_000) if is_renewing else None,
-            member_timeout_ms=self._member_timeout_ms,
+            member_timeout_ms=self._member_timeout_ms + round(outage_s * 1_000),
         )
+        self._note_beat(sent_s, outage_s)
         if is_renewing:
             self._renew_at_s = sent_s + self._lease_s / _RENEWALS
         self._clock.learn(view.now_ms, sent_s=sent_s, received_s=self._time())
@@ -315,6 +322,22 @@ class ShardKeeper:
         self._view = view
         self._adopt(view, sent_s)
         return view
+
+    def _outage_until(self, now_s: float) -> float:
+        """Give for how many seconds the others may have been kept from beating, as this server was.
+
+        That is not counted against them, nor do they have less time than always to come back afterwards: else the first
+        one to be back would take the shards of all.
+        """
+        known_s = self._outage_s if now_s < self._outage_forgotten_at_s else 0.0
+        silent_s = 0.0 if self._beat_at_s is None else now_s - self._beat_at_s
+        return known_s + silent_s if silent_s > 2 * self._heartbeat_s else known_s
+
+    def _note_beat(self, sent_s: float, outage_s: float) -> None:
+        self._beat_at_s = sent_s
+        if outage_s > self._outage_s:
+            self._outage_forgotten_at_s = sent_s + self._member_timeout_ms / 1_000
+        self._outage_s = outage_s
 
     def _adopt(self, view: ClusterView, sent_s: float) -> None:
         """Own what the view says, and nothing else."""

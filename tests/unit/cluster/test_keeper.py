@@ -206,6 +206,44 @@ async def test_server_without_the_database_owns_nothing_before_others_may_take_o
         ]
 
 
+@pytest.mark.parametrize("with_hints", [True, False], ids=["hints", "no-hints"])
+async def test_each_server_keeps_its_shards_after_an_outage_though_they_come_back_one_after_the_other(
+    with_hints: bool,
+) -> None:
+    async with running(with_hints=with_hints) as cluster:
+        first = await cluster.join("a")
+        await asyncio.sleep(1)
+        second = await cluster.join("b")
+        await asyncio.sleep(30)
+        before = dict(cluster.coordinator.shards)
+        cluster.coordinator.is_available = False
+        await asyncio.sleep(20)
+        cluster.coordinator.is_available = True
+        await asyncio.sleep(30)
+
+        assert len(first.keeper.shard_ids) == len(second.keeper.shard_ids) == 8
+        assert {id_: shard.range_id for id_, shard in cluster.coordinator.shards.items()} == {
+            id_: shard.range_id for id_, shard in before.items()
+        }
+
+
+async def test_shards_of_a_server_that_an_outage_took_along_are_taken_over_after_a_while() -> None:
+    async with running() as cluster:
+        first = await cluster.join("a")
+        second = await cluster.join("b")
+        await asyncio.sleep(30)
+        cluster.coordinator.is_available = False
+        await cluster.crash(first)
+        await asyncio.sleep(20)
+        cluster.coordinator.is_available = True
+        await asyncio.sleep(2)
+        at_first = len(second.keeper.shard_ids)
+        await asyncio.sleep(12)
+
+        assert at_first == 8
+        assert len(second.keeper.shard_ids) == 16
+
+
 async def test_answer_that_takes_long_counts_from_before_the_request() -> None:
     async with running() as cluster:
         server = await cluster.join("a")
@@ -327,7 +365,7 @@ async def test_handover_that_cannot_be_ended_does_not_keep_a_server_from_renewin
         async def refuse(ranges: object) -> None:
             raise StoreUnavailable("not now")
 
-        cluster.coordinator.end_handover = refuse  # type: ignore[method-assign, assignment]
+        cluster.coordinator.end_handover = refuse  # type: ignore[method-assign]
         server.work.end_calls()
         await asyncio.sleep(30)
         owned = len(server.keeper.shard_ids)
