@@ -92,7 +92,9 @@ class ServerSettings:
     statement_timeout: Annotated[timedelta, "How long a statement may take, on PostgreSQL and MariaDB."] = timedelta(
         seconds=30
     )
-    max_transactions: Annotated[int, "The most transactions at a time, on PostgreSQL and MariaDB."] = 4
+    max_transactions: Annotated[
+        int, "The most transactions at a time on PostgreSQL and MariaDB, and one less than max_connections."
+    ] = 4
     max_commit_batch: Annotated[int, "The most events in one transaction."] = 256
     commit_timeout: Annotated[
         timedelta, "How long a client's call may wait for its commit before it is answered 503."
@@ -183,6 +185,8 @@ class ServerSettings:
             )
         if not self.roles:
             raise SettingError("roles", f"a server does something; give some of {', '.join(Role)}")
+        if self.roles == {Role.SYSTEM}:
+            raise SettingError("roles", "system has nothing to do by itself yet; give api or async, or both")
         if self.database_url.startswith("sqlite") and self.roles != frozenset(Role):
             raise SettingError("roles", f"a SQLite database has one server, which does all of {','.join(Role)}")
         if self.lease < 3 * self.heartbeat:

@@ -98,6 +98,7 @@ def test_text_is_read(name: str, text: str, value: Any) -> None:
         ("database_url", "", "write sqlite:///<path>"),
         ("num_shards", "0", "too small"),
         ("roles", "api,cook", "something else in it than api, async, system"),
+        ("roles", "system", "nothing to do by itself"),
         ("roles", "api", "a SQLite database has one server"),
         ("lease", "5s", "at least three times heartbeat"),
         ("member_timeout", "3s", "at least twice heartbeat"),
