@@ -176,8 +176,11 @@ class ShardKeeper:
 
     @property
     def is_down(self) -> bool:
-        """Whether the database did not take the latest beat: it is away, or only to be read from."""
-        return self._is_down
+        """Whether the latest beat failed, or none was answered for as long as a lease lasts.
+
+        The database is away or only to be read from, or this server cannot do its part.
+        """
+        return self._is_down or (self._beat_at_s is not None and self._time() - self._beat_at_s > self._lease_s)
 
     @property
     def has_hints(self) -> bool:
@@ -274,11 +277,9 @@ class ShardKeeper:
             try:
                 async with asyncio.timeout(self._lease_s):
                     await self._turn()
-            except (StoreUnavailable, TimeoutError) as error:
-                self._note_down(error)
-            except Exception:
+            except Exception as error:
                 # Without its keeper a server would stand still for ever; the next beat may well go better.
-                logger.exception("cannot look at the other servers")
+                self._note_down(error)
             else:
                 self._note_up()
 
@@ -468,8 +469,10 @@ class ShardKeeper:
         return min(waits_s)
 
     def _note_down(self, error: Exception) -> None:
-        if not self._is_down:
+        if not self._is_down and isinstance(error, StoreUnavailable | TimeoutError):
             logger.error("cannot renew leases: the database is unavailable", extra={"error": str(error) or "no answer"})
+        elif not self._is_down:
+            logger.error("cannot look at the other servers", exc_info=error)
         self._is_down = True
 
     def _note_up(self) -> None:

@@ -244,6 +244,42 @@ async def test_shards_of_a_server_that_an_outage_took_along_are_taken_over_after
         assert len(second.keeper.shard_ids) == 16
 
 
+async def test_keeper_that_fails_by_itself_says_so_once_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    async with running() as cluster:
+        server = await cluster.join("a")
+
+        async def fail(*args: object, **options: object) -> object:
+            raise KeyError(3)
+
+        real_beat = cluster.coordinator.beat
+        cluster.coordinator.beat = fail  # type: ignore[method-assign, assignment]
+        await asyncio.sleep(10)
+        was_down = server.keeper.is_down
+        cluster.coordinator.beat = real_beat  # type: ignore[method-assign]
+        await asyncio.sleep(2.1)
+
+        records = [record for record in caplog.records if record.levelno >= logging.WARNING]
+        assert was_down
+        assert not server.keeper.is_down
+        assert [record.message for record in records] == [
+            "cannot look at the other servers",
+            "leases are renewed again",
+        ]
+        assert records[0].exc_info is not None
+
+
+async def test_keeper_that_has_stopped_is_down_when_its_lease_is_over() -> None:
+    async with running() as cluster:
+        server = await cluster.join("a")
+        await asyncio.sleep(5.5)
+        await cluster.crash(server)
+        await asyncio.sleep(8)
+        is_down_before = server.keeper.is_down
+        await asyncio.sleep(8)
+
+        assert (is_down_before, server.keeper.is_down) == (False, True)
+
+
 async def test_answer_that_takes_long_counts_from_before_the_request() -> None:
     async with running() as cluster:
         server = await cluster.join("a")
