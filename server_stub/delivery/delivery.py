@@ -392,7 +392,8 @@ class Delivery:
         after = None
         while True:
             page = await self._store.find_due_calls(self._ownership.shard_ids, end_ms, limit=limit, after=after)
-            if not await self._hand_over_page(await self._claimed(page), until_s):
+            claimed, unclaimed = self._sort_out(page)
+            if not (await self._hand_over_page(claimed, until_s) and await self._claim_page(unclaimed, until_s)):
                 self._left_behind.set()
                 return False
             if page and self._behind_at_ms is not None and self._behind_at_ms <= page[-1].due_at_ms:
@@ -401,8 +402,8 @@ class Delivery:
                 return True
             after = (page[-1].due_at_ms, page[-1].key)
 
-    async def _claimed(self, page: Sequence[Call]) -> Sequence[Call]:
-        """Give the calls that are claimed; have the others claimed, but for those that a former owner still makes."""
+    def _sort_out(self, page: Sequence[Call]) -> tuple[Sequence[Call], Sequence[CallKey]]:
+        """Give the calls that are claimed, and what is to be claimed: not what a former owner still makes."""
         claimed: list[Call] = []
         unclaimed: list[CallKey] = []
         for call in page:
@@ -413,9 +414,19 @@ class Delivery:
                 claimed.append(call)
             elif not self._ownership.is_handed_over(call.shard_id, call.key.claim_range, call.due_at_ms):
                 unclaimed.append(call.key)
-        if unclaimed:
-            await self._claim(unclaimed)
-        return claimed
+        return claimed, unclaimed
+
+    async def _claim_page(self, keys: Sequence[CallKey], until_s: float) -> bool:
+        """Claim calls once there is room, waiting at most until an instant of the loop's clock; say whether they were.
+
+        So a shard that is taken over with a long backlog is claimed as it is worked off: what has not been claimed
+        when the shard is lost again costs its next owner nothing.
+        """
+        if keys:
+            if not await self._wait_for_room(until_s):
+                return False
+            await self._claim(keys)
+        return True
 
     async def _hand_over_page(self, page: Sequence[Call], until_s: float) -> bool:
         """Hand over calls, waiting for room at most until an instant of the loop's clock; say whether all were taken.
@@ -423,11 +434,16 @@ class Delivery:
         After that a new scan begins, because timers and what commits have left behind cannot wait any longer.
         """
         while page := self._hand_over([call for call in page if not self._has_changed(call.key.state)], ()):
-            try:
-                async with self._waiting(until_s):
-                    await self._sink.wait_for_room()
-            except TimeoutError:
+            if not await self._wait_for_room(until_s):
                 return False
+        return True
+
+    async def _wait_for_room(self, until_s: float) -> bool:
+        try:
+            async with self._waiting(until_s):
+                await self._sink.wait_for_room()
+        except TimeoutError:
+            return False
         return True
 
     async def _scan_timers(self, end_ms: int) -> None:

@@ -51,11 +51,12 @@ class DueStore:
         if self.errors:
             raise self.errors.pop(0)
         rows = sorted(
-            (call.due_at_ms, key, call)
+            (call.due_at_ms, key._replace(claim_range=0), call)
             for key, call in self.calls.items()
             if call.due_at_ms < before_ms and call.shard_id in shard_ids
         )
-        found = [call for due_at_ms, key, call in rows if after is None or (due_at_ms, key) > after][:limit]
+        start = None if after is None else (after[0], after[1]._replace(claim_range=0))
+        found = [call for due_at_ms, key, call in rows if start is None or (due_at_ms, key) > start][:limit]
         self.page_sizes.append(len(found))
         if self.before_answer is not None:
             await self.before_answer.wait()
@@ -456,13 +457,16 @@ async def test_nothing_is_handed_over_after_close() -> None:
 
 
 @asynccontextmanager
-async def crowded(options: DeliveryOptions, calls: int, *, room: int, due_in_ms: int = -DAY_MS) -> AsyncIterator[World]:
+async def crowded(
+    options: DeliveryOptions, calls: int, *, room: int, due_in_ms: int = -DAY_MS, claim_range: int = 1
+) -> AsyncIterator[World]:
     """Deliver many calls from the database to a dispatcher with little room."""
     world = World(DueStore(), VirtualClock(), room=room)
     due_at_ms = EPOCH_MS + due_in_ms
-    world.store.calls = {
-        call.key: call for call in (make_call(number, due_at_ms=due_at_ms + number) for number in range(calls))
-    }
+    for number in range(calls):
+        call = make_call(number, due_at_ms=due_at_ms + number)
+        call = replace(call, key=call.key._replace(claim_range=claim_range))
+        world.store.calls[call.key] = call
     world.begin(options)
     world.delivery.start()
     try:
@@ -489,6 +493,17 @@ async def test_room_that_comes_bit_by_bit_is_used_and_no_call_is_forgotten() -> 
             world.make_room(1)
 
     assert sorted(key.state.number for _, key in world.dispatched) == list(range(300))
+
+
+async def test_take_over_claims_no_more_than_there_is_room_for() -> None:
+    async with crowded(DeliveryOptions(page_size=10), 100, room=15, claim_range=0) as world:
+        await asyncio.sleep(5)
+        claimed_while_full = len(world.dispatched) + sum(key.claim_range == 1 for key in world.store.calls)
+        world.make_room(1_000)
+        await asyncio.sleep(1)
+
+    assert claimed_while_full == 20
+    assert sorted(key.state.number for _, key in world.dispatched) == list(range(100))
 
 
 async def test_commit_without_room_is_left_to_a_scan_as_soon_as_there_is_room() -> None:
