@@ -72,6 +72,14 @@ class CallSink(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Fire:
+    """The latest fire of a timer: for which instant, and when by the loop's clock."""
+
+    fire_at_ms: int
+    fired_at_s: float
+
+
 class Delivery:
     """Hands over calls and timers when they are due.
 
@@ -119,7 +127,7 @@ class Delivery:
         self._check: asyncio.Task[None] | None = None
         self.timer_lag_s = Histogram(SECONDS)
         """How late timers were when they were handed over."""
-        self._fired_at_s: dict[TimerKey, float] = {}
+        self._fires: dict[TimerKey, _Fire] = {}
         """Timers that were fired and whose rows are not known to be gone."""
         self._is_closed = False
         self._is_scanning = False
@@ -248,7 +256,7 @@ class Delivery:
     def timers_found(self, timers: Iterable[Timer]) -> None:
         """Take note of timers that others have made, or that are known already."""
         if not self._is_closed:
-            self._hand_over((), [timer for timer in self._mine(timers) if self._is_news(timer.key)])
+            self._hand_over((), [timer for timer in self._mine(timers) if self._is_news(timer)])
 
     def _still_mine(self, calls: Sequence[Call]) -> Sequence[Call]:
         """Give the calls whose claims hold; have the others given back, whose shards were lost during the commit."""
@@ -267,7 +275,7 @@ class Delivery:
             self._unchecked.pop(state_key, None)
         for timer_key in (*changes.deleted_timers, *changes.new_timers):
             self._plan.remove(timer_key)
-            self._fired_at_s.pop(timer_key, None)
+            self._fires.pop(timer_key, None)
         self.processes_closed(changes.closed_processes.keys())
         if self._is_scanning:
             self._changed_during_scan.update(changes.changed_states, changes.deleted_timers, changes.new_timers)
@@ -303,7 +311,7 @@ class Delivery:
     def _pass_on(self, calls: Sequence[Call], timers: Sequence[Timer], now_ms: int) -> Sequence[Call]:
         now_s = asyncio.get_running_loop().time()
         for timer in timers:
-            self._fired_at_s[timer.key] = now_s
+            self._fires[timer.key] = _Fire(timer.fire_at_ms, now_s)
             self.timer_lag_s.observe((now_ms - timer.fire_at_ms) / 1_000)
         declined = self._sink.dispatch(calls) if calls else ()
         if timers:
@@ -451,7 +459,7 @@ class Delivery:
         after = None
         while True:
             page = await self._store.find_due_timers(self._ownership.shard_ids, end_ms, limit=limit, after=after)
-            self._hand_over((), [timer for timer in self._mine(page) if self._is_news(timer.key)])
+            self._hand_over((), [timer for timer in self._mine(page) if self._is_news(timer)])
             if len(page) < limit:
                 return
             after = page[-1]
@@ -461,17 +469,20 @@ class Delivery:
         changed = self._changed_during_scan
         return key in changed or key.process_execution_id in changed
 
-    def _is_news(self, key: TimerKey) -> bool:
-        fired_at_s = self._fired_at_s.get(key)
-        is_being_fired = fired_at_s is not None and fired_at_s > self._oldest_fire_s()
-        return not is_being_fired and not self._has_changed(key)
+    def _is_news(self, timer: Timer) -> bool:
+        """Whether there is something to do about a timer; it was not fired if another server has moved it since."""
+        fire = self._fires.get(timer.key)
+        is_being_fired = (
+            fire is not None and fire.fire_at_ms == timer.fire_at_ms and fire.fired_at_s > self._oldest_fire_s()
+        )
+        return not is_being_fired and not self._has_changed(timer.key)
 
     def _oldest_fire_s(self) -> float:
         return asyncio.get_running_loop().time() - self._rescan_interval_s
 
     def _forget_old_fires(self) -> None:
         oldest_s = self._oldest_fire_s()
-        self._fired_at_s = {key: at_s for key, at_s in self._fired_at_s.items() if at_s > oldest_s}
+        self._fires = {key: fire for key, fire in self._fires.items() if fire.fired_at_s > oldest_s}
 
     def _reset_alarm(self) -> None:
         """Plan the next wake anew: the wall clock may have been set since."""

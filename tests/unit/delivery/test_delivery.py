@@ -386,6 +386,19 @@ async def test_timer_whose_firing_was_lost_is_fired_again() -> None:
     assert [at_ms for at_ms, _ in world.fired] == [29_000, 60_000]
 
 
+async def test_timer_that_another_server_has_moved_later_fires_at_its_new_instant_though_it_fired_as_nothing() -> None:
+    async with delivering() as world:
+        world.is_applying = False
+        world.commit_timers(make_timer(29_000, 1), make_timer(29_000, 2))
+        polled, scanned = make_timer(33_000, 1), make_timer(40_000, 2)
+        world.store.timers.update({timer.key: timer for timer in (polled, scanned)})
+        await asyncio.sleep(29.5)
+        world.delivery.timers_found([polled])
+        await asyncio.sleep(15)
+
+    assert world.fired[2:] == [(33_000, polled.key), (40_000, scanned.key)]
+
+
 async def test_commit_during_a_scan_outdates_what_the_scan_has_read() -> None:
     call, timer = make_call(1), make_timer(0)
     store = DueStore({call.key: call}, {timer.key: timer}, before_answer=asyncio.Event())
