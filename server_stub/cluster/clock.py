@@ -1,16 +1,21 @@
 """The time of the database, known without asking it."""
 
+import logging
 from collections.abc import Callable
 from math import copysign
 
+logger = logging.getLogger(__name__)
+
 _LARGEST_SLEWED_MS = 1_000.0
 """A clock that is surely further behind is set forward at once: what has become due meanwhile is late enough."""
+_LARGEST_LEAD_MS = 5_000.0
+"""A clock that is surely further ahead is set back: going slower, it would hold up for long what other servers make."""
 _SLEW = 0.1
 """By how much of the time that passes a clock is corrected."""
 
 
 class SyncedClock:
-    """A wall clock in milliseconds that agrees with the database's, and never goes backwards.
+    """A wall clock in milliseconds that agrees with the database's. It goes backwards only when that was set back.
 
     What several servers compare, such as due times, is so by one clock, however theirs are set (invariant I12).
 
@@ -36,8 +41,10 @@ class SyncedClock:
 
         It was made at some time between request and answer, so the middle is wrong by half of that at most. Only what
         the clock is wrong by beyond that is corrected, so that no reading makes it worse, however late it was answered.
-        Small corrections are made little by little, and the clock is never set back: should it be ahead, it goes slower
-        for a while. The first reading counts as made when it was answered: nothing becomes due too early.
+        Small corrections are made little by little: a clock that is up to 5 s ahead goes slower for a while. One that
+        is further ahead is set back, since the database's was, perhaps by a failover to another host; what was planned
+        before then waits until its time comes again. The first reading counts as made when it was answered: nothing
+        becomes due too early.
 
         Args:
             database_ms: What the database said, in milliseconds since the epoch.
@@ -52,10 +59,13 @@ class SyncedClock:
         shown_ms = self._read(received_s)
         error_ms = database_ms + uncertainty_ms - shown_ms
         sure_ms = copysign(max(abs(error_ms) - uncertainty_ms, 0.0), error_ms)
-        if sure_ms > _LARGEST_SLEWED_MS:
-            self._line = (received_s, shown_ms + sure_ms, 0.0)
-        else:
+        if -_LARGEST_LEAD_MS <= sure_ms <= _LARGEST_SLEWED_MS:
             self._line = (received_s, shown_ms, sure_ms)
+            return
+        self._line = (received_s, shown_ms + sure_ms, 0.0)
+        logger.warning(
+            "the clock of the database has jumped; the server follows it", extra={"ahead_ms": round(sure_ms)}
+        )
 
     def _read(self, at_s: float) -> float:
         set_at_s, set_to_ms, error_ms = self._line
