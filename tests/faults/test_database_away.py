@@ -70,7 +70,7 @@ async def administer(service: DatabaseServer, kind: DatabaseKind, *statements: s
             await postgres_connection.close()
         return
     where = urlsplit(service.url)
-    connection = await asyncmy.connect(host=where.hostname, port=where.port, user=where.username)
+    connection = await asyncmy.connect(host=where.hostname, port=service.port, user=where.username)
     try:
         async with connection.cursor() as cursor:
             for statement in statements:
