@@ -83,7 +83,8 @@ class Coordinator(Protocol):
         """Give up shards; those that are not the member's are left alone.
 
         Args:
-            handover_ms: How long the member may go on with the calls that it has claimed; 0 when it makes none.
+            handover_ms: How long the member may go on with the calls that it has claimed; 0 when it makes none, so that
+                what its predecessor has handed over is still left alone.
         """
         ...
 

@@ -378,7 +378,8 @@ ACQUIRE: Final = f"""
 RELEASE: Final = f"""
     UPDATE xdb_sys_shard FORCE INDEX (PRIMARY)
     SET owner_id = NULL, lease_until_ms = 0,
-        handover_range = IF(%s > 0, range_id, 0), handover_until_ms = IF(%s > 0, {_NOW_MS} + %s, 0)
+        handover_range = IF(%s > 0, range_id, handover_range),
+        handover_until_ms = IF(%s > 0, {_NOW_MS} + %s, handover_until_ms)
     WHERE kind = 'work' AND shard_id IN %s AND owner_id = %s"""
 END_HANDOVER: Final = ForEach("""
     UPDATE xdb_sys_shard FORCE INDEX (PRIMARY) SET handover_range = 0, handover_until_ms = 0

@@ -366,8 +366,8 @@ ACQUIRE: Final = f"""
     RETURNING s.shard_id, s.range_id"""
 RELEASE: Final = f"""
     UPDATE xdb_sys_shard s SET owner_id = NULL, lease_until_ms = 0,
-        handover_range = CASE WHEN $3::bigint > 0 THEN s.range_id ELSE 0 END,
-        handover_until_ms = CASE WHEN $3 > 0 THEN {_NOW_MS} + $3 ELSE 0 END
+        handover_range = CASE WHEN $3::bigint > 0 THEN s.range_id ELSE s.handover_range END,
+        handover_until_ms = CASE WHEN $3 > 0 THEN {_NOW_MS} + $3 ELSE s.handover_until_ms END
     WHERE s.kind = 'work' AND s.owner_id = $1 AND s.shard_id = ANY($2::integer[])"""
 END_HANDOVER: Final = """
     UPDATE xdb_sys_shard s SET handover_range = 0, handover_until_ms = 0

@@ -56,7 +56,13 @@ class MemoryCoordinator:
         now_ms = self._now_ms("release")
         for shard in self._owned_by(member_id):
             if shard.shard_id in shard_ids:
-                self._free(shard, handover_until_ms=now_ms + handover_ms if handover_ms else 0)
+                self._free(shard)
+                if handover_ms:
+                    self.shards[shard.shard_id] = replace(
+                        self.shards[shard.shard_id],
+                        handover_range=shard.range_id,
+                        handover_until_ms=now_ms + handover_ms,
+                    )
 
     async def end_handover(self, ranges: Mapping[int, int]) -> None:
         """See `Coordinator.end_handover`."""
@@ -69,7 +75,7 @@ class MemoryCoordinator:
         """See `Coordinator.leave`."""
         self._now_ms("leave")
         for shard in self._owned_by(member_id):
-            self._free(shard, handover_until_ms=0)
+            self._free(shard)
         self.members.pop(member_id, None)
 
     def owners(self) -> dict[str | None, int]:
@@ -88,15 +94,8 @@ class MemoryCoordinator:
     def _owned_by(self, member_id: str) -> list[Shard]:
         return [shard for shard in self.shards.values() if shard.owner_id == member_id]
 
-    def _free(self, shard: Shard, *, handover_until_ms: int) -> None:
-        handover_range = shard.range_id if handover_until_ms else 0
-        self.shards[shard.shard_id] = replace(
-            shard,
-            owner_id=None,
-            lease_until_ms=0,
-            handover_range=handover_range,
-            handover_until_ms=handover_until_ms,
-        )
+    def _free(self, shard: Shard) -> None:
+        self.shards[shard.shard_id] = replace(shard, owner_id=None, lease_until_ms=0)
 
 
 @dataclass

@@ -195,6 +195,20 @@ async def test_handover_is_known_to_the_new_owner_until_it_is_ended(coordinator:
     assert (afterwards.handover_range, afterwards.owner_id) == (0, B.member_id)
 
 
+async def test_handover_lasts_though_its_new_owner_gives_the_shard_up_idle(coordinator: Coordinator) -> None:
+    await own(coordinator, A, [0, 1])
+    await coordinator.release(A.member_id, [0, 1], handover_ms=30_000)
+    before = {shard.shard_id: shard.handover_until_ms for shard in await shards(coordinator)}
+    await own(coordinator, B, [0, 1])
+
+    await coordinator.release(B.member_id, [0], handover_ms=0)
+    await coordinator.leave(B.member_id)
+
+    first, second, *_ = await shards(coordinator)
+    assert first == Shard(0, range_id=2, handover_range=1, handover_until_ms=before[0])
+    assert second == Shard(1, range_id=2, handover_range=1, handover_until_ms=before[1])
+
+
 async def test_end_of_no_handover_changes_nothing(coordinator: Coordinator) -> None:
     await own(coordinator, A, [0])
     before = await shards(coordinator)
