@@ -40,6 +40,7 @@ class Needs:
 
     `messages` maps (execution, queue) to how many of its oldest messages to load; `message_ids` are triples
     (execution, queue, message id) to look up; `rows` and `local_attributes` are read sets to be read again.
+    `written_rows` are those that may be written, which may be locked along with the rows that are read.
     `fed_queues` is for the core itself: queues that messages are published to, whose waits may then take some.
     """
 
@@ -47,6 +48,7 @@ class Needs:
     messages: dict[tuple[str, str], int] = field(default_factory=dict)
     message_ids: set[tuple[str, str, str]] = field(default_factory=set)
     rows: list[RowRead] = field(default_factory=list)
+    written_rows: list[RowKey] = field(default_factory=list)
     local_attributes: list[LocalAttributeRead] = field(default_factory=list)
 
 

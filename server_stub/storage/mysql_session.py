@@ -26,7 +26,8 @@ class MysqlSession:
     def __init__(self, connection: MysqlConnection, tables: MysqlUserTables) -> None:
         self.connection = connection
         self._tables = tables
-        self._absent_rows: list[RowKey] = []
+        self._locked_rows: set[RowKey] = set()
+        self._absent_rows: set[RowKey] = set()
 
     # --- what a transaction loads ---
 
@@ -72,10 +73,13 @@ class MysqlSession:
         """Read rows of the user's tables; see `ServerSession.read_rows`."""
         return await self._tables.read_rows(self.connection, reads)
 
-    async def lock_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
+    async def lock_rows(
+        self, reads: Sequence[RowRead], written: Collection[RowKey]
+    ) -> dict[RowRead, Mapping[str, Json] | None]:
         """Read and lock rows of the user's tables; see `Session.lock_rows`."""
-        found = await self._tables.lock_rows(self.connection, reads)
-        self._absent_rows = [read.row for read, columns in found.items() if columns is None]
+        found = await self._tables.lock_rows(self.connection, reads, written=written)
+        self._locked_rows = {read.row for read in found}
+        self._absent_rows = {read.row for read, columns in found.items() if columns is None}
         return found
 
     async def volatile_among(self, table_names: Collection[str]) -> frozenset[str]:
@@ -90,7 +94,9 @@ class MysqlSession:
         texts = (part.texts(self.connection, rows) for part, rows in parts if rows)
         await self.connection.execute_all(chain.from_iterable(texts))
         if changes.row_writes:
-            await self._tables.write_rows(self.connection, changes.row_writes, seen_absent=self._absent_rows)
+            await self._tables.write_rows(
+                self.connection, changes.row_writes, locked=self._locked_rows, seen_absent=self._absent_rows
+            )
 
     # --- what delivery scans ---
 

@@ -26,7 +26,8 @@ class PostgresSession:
         self.connection = connection
         self._tables = tables
         self.statements = 0
-        self._absent_rows: list[RowKey] = []
+        self._locked_rows: set[RowKey] = set()
+        self._absent_rows: set[RowKey] = set()
 
     async def fetch(self, statement: str, *values: Any) -> Sequence[Row]:
         """Run a statement and give its rows."""
@@ -77,10 +78,13 @@ class PostgresSession:
         """Read rows of the user's tables; see `ServerSession.read_rows`."""
         return await self._tables.read_rows(self.connection, reads)
 
-    async def lock_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
+    async def lock_rows(
+        self, reads: Sequence[RowRead], written: Collection[RowKey]
+    ) -> dict[RowRead, Mapping[str, Json] | None]:
         """Read and lock rows of the user's tables; see `Session.lock_rows`."""
-        found = await self._tables.lock_rows(self.connection, reads)
-        self._absent_rows = [read.row for read, columns in found.items() if columns is None]
+        found = await self._tables.lock_rows(self.connection, reads, written=written)
+        self._locked_rows = {read.row for read in found}
+        self._absent_rows = {read.row for read, columns in found.items() if columns is None}
         return found
 
     async def volatile_among(self, table_names: Collection[str]) -> frozenset[str]:
@@ -102,7 +106,9 @@ class PostgresSession:
             changed = [process for process in changed if process.is_current]
         await self._write_parts(rows_to_write(changes, changed, sql.WRITES))
         if changes.row_writes:
-            await self._tables.write_rows(self.connection, changes.row_writes, seen_absent=self._absent_rows)
+            await self._tables.write_rows(
+                self.connection, changes.row_writes, locked=self._locked_rows, seen_absent=self._absent_rows
+            )
 
     async def write_if_unchanged(self, changes: Changes, versions: Mapping[str, int]) -> None:
         """Write all by one statement, which is the whole transaction; see `UnlockedSession.write_if_unchanged`."""

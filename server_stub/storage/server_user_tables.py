@@ -3,6 +3,10 @@
 A server has no counter of changes of the schema that costs nothing to look at. So a table is reflected anew when what
 is known of it has become old, and when something is refused that may fit the table as it is now: the transaction is
 then tried again.
+
+So that no two transactions wait for each other, each locks its rows in one order: by table, then by key. A write locks
+what it writes, in the order of the writes, which is the user's: a row may refer to one that is written before. Where
+that is another order the rows are locked first.
 """
 
 import asyncio
@@ -17,9 +21,10 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from server_stub.core.model import RowKey, RowRead, RowWrite, RowWriteMode
 from server_stub.core.ports import MappingRefused, RowReadFailed, RowWriteFailed, StoreRetry
 from server_stub.storage import user_tables
-from server_stub.storage.columns import UserColumn
+from server_stub.storage.columns import ColumnValueRefused, UserColumn
 from server_stub.storage.user_tables import (
     Operation,
+    RowRefused,
     UserTable,
     ambiguous_key,
     bind_columns,
@@ -40,6 +45,8 @@ Values: TypeAlias = tuple[Any, ...]
 """What is bound for some columns of a row."""
 Ordinal: TypeAlias = int
 """The place of a row in its group, by which a statement over many rows says which of them it speaks of."""
+Place: TypeAlias = tuple[str, tuple[str, ...]]
+"""A table and the names of its key: where the rows of a group stand in the order of locks."""
 
 _MAY_BE_OUT_OF_DATE: Final = frozenset({"TYPE", "TOO_LONG", "UNKNOWN_TABLE", "UNKNOWN_COLUMN"})
 
@@ -77,9 +84,48 @@ class RowGroup(Generic[_TableT]):
     rows: list[BoundRow] = field(default_factory=list)
 
     @property
+    def place(self) -> Place:
+        """Where its rows stand in the order of locks."""
+        return self.table.name, self.key_names
+
+    @property
     def sole_row(self) -> RowKey | None:
         """The row an error is of; None when it may be of any of several."""
         return self.rows[0].row if len(self.rows) == 1 else None
+
+    def without(self, rows: Collection[RowKey]) -> "RowGroup[_TableT]":
+        """Give the group without some rows."""
+        return replace(self, rows=[bound for bound in self.rows if bound.row not in rows])
+
+
+def place_of(row: RowKey) -> tuple[str, tuple[str, ...], str, str]:
+    """Give what rows are sorted by to be locked: two names of one row that differ by case alone stand together."""
+    key = repr(row.primary_key)
+    return row.table_name, tuple(name for name, _ in row.primary_key), key.casefold(), key
+
+
+def rows_to_lock_first(groups: Sequence[RowGroup[_TableT]]) -> list[RowGroup[_TableT]]:
+    """Give the rows to lock, in order, before the statements over some groups, each of which locks its own rows.
+
+    They are none when the statements lock all rows in order by themselves, as one over a single group does. The last
+    of the order are left to their statement, which comes after.
+    """
+    rows: defaultdict[Place, dict[RowKey, BoundRow]] = defaultdict(dict)
+    positions: defaultdict[Place, list[int]] = defaultdict(list)
+    for position, group in enumerate(groups):
+        new = {bound.row: bound for bound in group.rows if bound.row not in rows[group.place]}
+        if new:
+            rows[group.place].update(new)
+            positions[group.place].append(position)
+    places = sorted(positions)
+    following = len(groups)
+    while places and len(positions[places[-1]]) == 1 and positions[places[-1]][0] < following:
+        [following] = positions[places.pop()]
+    tables = {group.place: group.table for group in groups}
+    return [
+        RowGroup(tables[place], place[1], (), sorted(rows[place].values(), key=lambda bound: place_of(bound.row)))
+        for place in places
+    ]
 
 
 class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
@@ -226,42 +272,75 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
             RowReadFailed: Unknown table or column, a key of the wrong type, or whatever the database says.
             StoreRetry: A table has changed; repeat the transaction.
         """
-        return await self._read(connection, reads, self._select)
+        used: dict[str, _TableT] = {}
+        with self._doubting(used):
+            return await self._read(connection, await self._bind_reads(connection, reads, used), self._select)
 
     async def lock_rows(
-        self, connection: _ConnectionT, reads: Sequence[RowRead]
+        self, connection: _ConnectionT, reads: Sequence[RowRead], *, written: Collection[RowKey] = ()
     ) -> dict[RowRead, Mapping[str, Json] | None]:
         """Read rows and lock them until the transaction ends; see `read_rows`. A row that is missing cannot be locked:
         `write_rows` notices when another transaction has inserted it meanwhile.
+
+        Args:
+            connection: In the transaction.
+            reads: What to read.
+            written: Rows that the transaction may write, locked as well where they come before rows that are read.
         """
-        # So that two transactions with the same rows wait for each other's locks in one order.
-        in_order = sorted(reads, key=lambda read: (read.row.table_name, repr(read.row.primary_key)))
-        return await self._read(connection, in_order, self._lock)
+        used: dict[str, _TableT] = {}
+        with self._doubting(used):
+            bound = await self._bind_reads(connection, sorted(reads, key=lambda read: place_of(read.row)), used)
+            later = await self._bind_written(connection, set(written).difference(read.row for read in reads), used)
+            await self._lock_first(connection, "READ", [*(group for group, _ in bound), *later])
+            return await self._read(connection, bound, self._lock)
+
+    async def _bind_written(
+        self, connection: _ConnectionT, rows: Collection[RowKey], used: dict[str, _TableT]
+    ) -> list[RowGroup[_TableT]]:
+        """Give groups of rows that are to be written later on. What cannot be written is refused then, not here."""
+        groups: dict[object, RowGroup[_TableT]] = {}
+        for row in sorted(rows, key=place_of):
+            try:
+                table = await self._used(connection, row.table_name, used)
+                key = bind_key(table, row, self._to_database)
+            except (RowRefused, ColumnValueRefused):
+                continue
+            group = RowGroup(table, tuple(column.name for column, _ in key), ())
+            group = groups.setdefault(group.place, group)
+            group.rows.append(BoundRow(row, tuple(value for _, value in key)))
+        return list(groups.values())
+
+    async def _lock_first(
+        self, connection: _ConnectionT, operation: Operation, groups: Sequence[RowGroup[_TableT]]
+    ) -> None:
+        """Lock rows that the statements over the groups, one after the other, would lock out of order."""
+        # What a view shows of its tables is not for all views to be locked.
+        for group in rows_to_lock_first([group for group in groups if not group.table.is_view]):
+            with self._driver_errors(operation, group):
+                await self._lock(connection, group)
 
     async def _read(
         self,
         connection: _ConnectionT,
-        reads: Sequence[RowRead],
+        bound: Sequence[tuple[RowGroup[_TableT], Sequence[RowRead]]],
         select: Callable[[_ConnectionT, RowGroup[_TableT]], Awaitable[Sequence[Sequence[Any]]]],
     ) -> dict[RowRead, Mapping[str, Json] | None]:
-        found: dict[RowRead, Mapping[str, Json] | None] = dict.fromkeys(reads)
-        used: dict[str, _TableT] = {}
-        with self._doubting(used):
-            for group, of_group in await self._bind_reads(connection, list(found), used):
-                columns = [find_column(group.table, name) for name in group.names]
-                with self._driver_errors("READ", group):
-                    rows = await select(connection, group)
-                for ordinal, *values in rows:
-                    found[of_group[ordinal]] = {
-                        column.name: self._to_wire(column, value) for column, value in zip(columns, values, strict=True)
-                    }
+        found: dict[RowRead, Mapping[str, Json] | None] = {read: None for _, reads in bound for read in reads}
+        for group, reads in bound:
+            columns = [find_column(group.table, name) for name in group.names]
+            with self._driver_errors("READ", group):
+                rows = await select(connection, group)
+            for ordinal, *values in rows:
+                found[reads[ordinal]] = {
+                    column.name: self._to_wire(column, value) for column, value in zip(columns, values, strict=True)
+                }
         return found
 
     async def _bind_reads(
         self, connection: _ConnectionT, reads: Sequence[RowRead], used: dict[str, _TableT]
     ) -> list[tuple[RowGroup[_TableT], list[RowRead]]]:
         groups: dict[object, tuple[RowGroup[_TableT], list[RowRead]]] = {}
-        for read in reads:
+        for read in dict.fromkeys(reads):
             with refusals("READ", read.row):
                 table = await self._used(connection, read.row.table_name, used)
                 for name in read.columns:
@@ -277,7 +356,12 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
     # --- writing ---
 
     async def write_rows(
-        self, connection: _ConnectionT, writes: Sequence[RowWrite], *, seen_absent: Collection[RowKey] = ()
+        self,
+        connection: _ConnectionT,
+        writes: Sequence[RowWrite],
+        *,
+        locked: Collection[RowKey] = (),
+        seen_absent: Collection[RowKey] = (),
     ) -> None:
         """Write columns of rows, several writes to one row in the order given (semantics 1.5, 7.3).
 
@@ -286,6 +370,7 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
         Args:
             connection: In the transaction.
             writes: What to write.
+            locked: Rows that the transaction has locked, if they were there.
             seen_absent: Rows that the transaction could not lock because there were none. Where code of the user's
                 runs at a write, it is not told from another transaction, and they may be there now.
 
@@ -299,6 +384,8 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
             groups = await self._bind_writes(connection, writes, used)
             has_user_code = any(table.has_triggers or table.is_view for table in used.values())
             unexpected = set() if has_user_code else set(seen_absent)
+            updates = [group.without(locked) for group, mode in groups if mode is RowWriteMode.UPDATE_OR_INSERT]
+            await self._lock_first(connection, "WRITE", updates)
             for group, mode in groups:
                 with self._driver_errors("WRITE", group):
                     await self._write(connection, group, mode, unexpected)
@@ -322,8 +409,7 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
             group, _ = groups.setdefault((turn, shape), (RowGroup(table, key_names, names), write.mode))
             group.rows.append(row)
         for group, _ in groups.values():
-            # So that two transactions with the same rows wait for each other's locks in one order.
-            group.rows.sort(key=lambda bound: repr(bound.row.primary_key))
+            group.rows.sort(key=lambda bound: place_of(bound.row))
         return [groups[place] for place in sorted(groups, key=lambda place: place[0])]
 
     async def _bind_write(

@@ -14,6 +14,7 @@ from server_stub.core.model import (
     ProcessExecution,
     ProcessKey,
     QueuedMessage,
+    RowKey,
     RowRead,
 )
 from server_stub.core.ports import Loaded, Needs, ProcessLookup, Selection, StoreError, Work
@@ -47,8 +48,13 @@ class Session(Protocol):
         """Give execution, name and value of the attributes that the reads ask for, some perhaps twice."""
         ...
 
-    async def lock_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
-        """Read rows of the user's tables, which nobody else changes then until the transaction ends (semantics 5.4)."""
+    async def lock_rows(
+        self, reads: Sequence[RowRead], written: Collection[RowKey]
+    ) -> dict[RowRead, Mapping[str, Json] | None]:
+        """Read rows of the user's tables, which nobody else changes then until the transaction ends (semantics 5.4).
+
+        Those that are to be written are locked as well where the one order of locks wants it.
+        """
         ...
 
     async def volatile_among(self, table_names: Collection[str]) -> frozenset[str]:
@@ -185,7 +191,7 @@ async def _load_needs(session: Session, loaded: Loaded, needs: Needs, *, touches
         for execution_id, queue_name, message_id in await session.find_message_ids(needs.message_ids):
             loaded.executions[execution_id].known_message_ids.add((queue_name, message_id))
     if needs.rows:
-        loaded.rows = await session.lock_rows(needs.rows)
+        loaded.rows = await session.lock_rows(needs.rows, needs.written_rows)
     loaded.local_attributes = await read_local_attributes(session, needs.local_attributes)
     if not touches_rows:
         return

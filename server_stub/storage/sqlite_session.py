@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from server_stub.core.changes import Changes
-from server_stub.core.model import LocalAttributeRead, ProcessKey, RowRead
+from server_stub.core.model import LocalAttributeRead, ProcessKey, RowKey, RowRead
 from server_stub.core.ports import ConcurrentStart
 from server_stub.storage import sqlite_statements as sql
 from server_stub.storage.codec import Row
@@ -85,7 +85,9 @@ class SqliteSession:
                 found.append((name, value))
         return found
 
-    async def lock_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
+    async def lock_rows(
+        self, reads: Sequence[RowRead], written: Collection[RowKey]
+    ) -> dict[RowRead, Mapping[str, Json] | None]:
         """Read rows of the user's tables; the transaction has the lock of the whole file."""
         return {read: self._tables.read(read) for read in reads}
 
