@@ -352,7 +352,13 @@ class Server:
                 self._cluster.hints.send(hint)
 
     def _look_again(self) -> None:
+        """Find what a transaction may have committed of which nothing is known, and let the other servers do so."""
         self._delivery.look_again()
+        if self._cluster is not None:
+            self._cluster.watch.look_again()
+            if self._cluster.hints is not None and self._cluster.keeper.has_peers:
+                shard_ids = frozenset(range(self._cluster.keeper.num_shards))
+                self._cluster.hints.send(Hint(shard_ids=shard_ids, timer_shard_ids=shard_ids))
 
     def _on_hint(self, hint: Hint) -> None:
         if self._cluster is None:

@@ -50,6 +50,7 @@ class RemoteWatch:
         self._interval_s = longest_interval_s
         self._hinted_ids: set[str] = set()
         self._has_polled = False
+        self._is_look_asked = False
         self._wake = asyncio.Event()
         self._pause: asyncio.Timeout | None = None
         self._task: asyncio.Task[None] | None = None
@@ -69,6 +70,11 @@ class RemoteWatch:
     def hinted(self, hint: Hint) -> None:
         """Look up what a hint names, as far as it is waited for."""
         self._look_up(self._waiters.hinted(hint))
+
+    def look_again(self) -> None:
+        """Look up all that is waited for: something may have been committed that nobody has told of."""
+        self._is_look_asked = True
+        self._wake.set()
 
     def _begin_wait(self, hinted_ids: Collection[str]) -> None:
         self._look_up(hinted_ids)
@@ -109,15 +115,20 @@ class RemoteWatch:
 
     async def _look(self) -> bool:
         """Look up executions, and wake whoever waits for those that have closed; say whether there were any."""
-        ids, self._hinted_ids = self._hinted_ids, set()
+        ids, self._hinted_ids = self._hinted_ids & self._waiters.awaited_ids, set()
         # Once more when hints begin to get here: what came between the last poll and the first hint is in neither.
         is_polling = self._is_polling
         has_polled, self._has_polled = self._has_polled, is_polling
-        if (is_polling or has_polled) and self._waiters.has_waits:
+        is_look_asked, self._is_look_asked = self._is_look_asked, False
+        if (is_polling or has_polled or is_look_asked) and self._waiters.has_waits:
             ids.update(self._waiters.awaited_ids)
             self._waiters.recheck_states()
         if not ids:
             return False
-        closed = await self._store.find_closed(ids)
+        try:
+            closed = await self._store.find_closed(ids)
+        except Exception:
+            self._hinted_ids |= ids  # nobody will name them again
+            raise
         self._waiters.closed(closed)
         return bool(closed)

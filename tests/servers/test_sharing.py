@@ -9,12 +9,13 @@ import pytest
 
 from server_stub import app
 from server_stub.config import ServerSettings
+from server_stub.core.changes import Changes
 from server_stub.core.model import ProcessKey
-from server_stub.core.ports import StoreError
+from server_stub.core.ports import CommitOutcomeUnknown, StoreError, Work
 from server_stub.core.shards import shard_of
 from tests.servers.processes import STEPS, ChainProcess, FailProcess, HeldProcess, NapProcess, StepState, gate, runs
 from tests.support.servers import Node, Servers, eventually
-from xdb_sdk import StateStatus, UnavailableError
+from xdb_sdk import ProcessAbnormalExitError, StateStatus, UnavailableError
 
 SOON = timedelta(seconds=20)
 
@@ -94,6 +95,29 @@ async def test_wait_ends_soon_after_another_server_has_closed_the_execution(
     await waiter
 
     assert asyncio.get_running_loop().time() - began_s < 1.5
+
+
+async def test_wait_ends_soon_after_a_commit_whose_outcome_the_server_has_not_learnt(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await servers.start()
+    transact = node.server._store.transact
+
+    async def lose_outcome(work: Work) -> Changes:
+        monkeypatch.undo()
+        await transact(work)
+        raise CommitOutcomeUnknown("the connection broke during a commit")
+
+    await node.client.start_process("p", NapProcess, 600.0)
+    waiter = asyncio.create_task(node.client.wait_for_process_completion("p", str, SOON))
+    await eventually(lambda: node.server._waiters.count == 1)
+    monkeypatch.setattr(node.server._store, "transact", lose_outcome)
+
+    await node.client.stop_process("p")
+    took_s = await eventually(waiter.done)
+
+    assert isinstance(waiter.exception(), ProcessAbnormalExitError)
+    assert took_s < 2
 
 
 async def test_wait_for_a_state_ends_soon_after_another_server_has_ended_it(servers: Servers) -> None:

@@ -191,3 +191,46 @@ async def test_trouble_with_the_database_is_outlived_and_said_once(caplog: pytes
 
     assert heard_at_s is not None
     assert [record.message for record in caplog.records] == ["cannot look for what other servers have closed"]
+
+
+@pytest.mark.parametrize("has_peers", [True, False], ids=["among-others", "alone"])
+async def test_look_that_is_asked_for_finds_what_is_closed_and_wakes_who_waits_for_states(has_peers: bool) -> None:
+    process = make_process(1)
+    async with watching(has_peers=has_peers) as world:
+        waiter = asyncio.create_task(world.wait(process))
+        with world.waiters.of_states("e-2") as subscription:
+            await asyncio.sleep(0.5)
+            world.close_elsewhere(process)
+            world.watch.look_again()
+            await subscription.news(10)
+            states_heard_at_s = _now_s()
+        heard_at_s = await waiter
+
+    assert (heard_at_s, states_heard_at_s) == (0.5, 0.5)
+    assert world.asked == [(0.5, frozenset({"e-1"}))]
+
+
+async def test_what_a_hint_names_is_looked_up_though_the_database_is_away_at_first() -> None:
+    process = make_process(1)
+    async with watching() as world:
+        waiter = asyncio.create_task(world.wait(process))
+        await asyncio.sleep(0.5)
+        world.close_elsewhere(process)
+        world.errors = [StoreUnavailable("down")] * 2
+        world.watch.hinted(Hint(closed=frozenset({"e-1"})))
+        heard_at_s = await waiter
+
+    assert heard_at_s == 2.5
+
+
+async def test_look_that_is_asked_for_is_made_though_the_database_is_away_at_first() -> None:
+    process = make_process(1)
+    async with watching() as world:
+        waiter = asyncio.create_task(world.wait(process))
+        await asyncio.sleep(0.5)
+        world.close_elsewhere(process)
+        world.errors = [StoreUnavailable("down")] * 2
+        world.watch.look_again()
+        heard_at_s = await waiter
+
+    assert heard_at_s == 2.5
