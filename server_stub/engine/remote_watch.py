@@ -13,6 +13,8 @@ from server_stub.engine.waiters import Waiters
 logger = logging.getLogger(__name__)
 
 _SHORTEST_INTERVAL_S = 0.02
+_INTERVAL_PER_WAIT_S = 0.0005
+"""However many waits begin, no more than the inverse of it are looked up in a second."""
 
 
 class Neighbours(Protocol):
@@ -33,7 +35,7 @@ class RemoteWatch:
     """Wakes long polls for what other servers have committed.
 
     Their hints say what to look up. Where there are no hints, one statement asks for all executions that are waited
-    for: soon after a wait has begun or something was found, and then less and less often.
+    for: soon after a wait has begun or something was found, less soon the more there are, and then less and less often.
 
     Args:
         store: Is asked which executions have closed.
@@ -80,9 +82,9 @@ class RemoteWatch:
         self._look_up(hinted_ids)
         if not self._is_polling:
             return
-        self._interval_s = _SHORTEST_INTERVAL_S
+        self._interval_s = self._shortest_interval_s
         if self._pause is not None and not self._pause.expired():
-            soon_s = asyncio.get_running_loop().time() + _SHORTEST_INTERVAL_S
+            soon_s = asyncio.get_running_loop().time() + self._interval_s
             self._pause.reschedule(min(self._pause.when() or soon_s, soon_s))
 
     def _look_up(self, process_execution_ids: Collection[str]) -> None:
@@ -93,6 +95,11 @@ class RemoteWatch:
     @property
     def _is_polling(self) -> bool:
         return self._neighbours.has_peers and not self._neighbours.has_hints
+
+    @property
+    def _shortest_interval_s(self) -> float:
+        for_all_s = self._waiters.awaited_count * _INTERVAL_PER_WAIT_S
+        return min(max(_SHORTEST_INTERVAL_S, for_all_s), self._longest_interval_s)
 
     async def _run(self) -> None:
         while True:
@@ -111,7 +118,7 @@ class RemoteWatch:
                 continue
             self._is_healthy = True
             longer_s = min(2 * self._interval_s, self._longest_interval_s)
-            self._interval_s = _SHORTEST_INTERVAL_S if has_found else longer_s
+            self._interval_s = self._shortest_interval_s if has_found else longer_s
 
     async def _look(self) -> bool:
         """Look up executions, and wake whoever waits for those that have closed; say whether there were any."""
@@ -120,7 +127,7 @@ class RemoteWatch:
         is_polling = self._is_polling
         has_polled, self._has_polled = self._has_polled, is_polling
         is_look_asked, self._is_look_asked = self._is_look_asked, False
-        if (is_polling or has_polled or is_look_asked) and self._waiters.has_waits:
+        if (is_polling or has_polled or is_look_asked) and self._waiters.awaited_count:
             ids.update(self._waiters.awaited_ids)
             self._waiters.recheck_states()
         if not ids:

@@ -1,7 +1,7 @@
 """Long polls: who waits for an execution to close or a state execution to end (semantics 6.4, 6.8)."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, KeysView
 from contextlib import contextmanager
 from typing import TypeAlias, TypeVar
 
@@ -85,14 +85,14 @@ class Waiters:
             yield subscription
 
     @property
-    def awaited_ids(self) -> Collection[str]:
+    def awaited_ids(self) -> KeysView[str]:
         """The executions whose closing is waited for."""
         return self._by_awaited.keys()
 
     @property
-    def has_waits(self) -> bool:
-        """Whether anybody waits for anything."""
-        return bool(self._by_awaited or self._by_execution)
+    def awaited_count(self) -> int:
+        """How many executions are waited for, either to close or for states of theirs to end."""
+        return len(self._by_awaited) + len(self._by_execution)
 
     @property
     def count(self) -> int:

@@ -234,3 +234,12 @@ async def test_look_that_is_asked_for_is_made_though_the_database_is_away_at_fir
         heard_at_s = await waiter
 
     assert heard_at_s == 2.5
+
+
+async def test_without_hints_a_steady_stream_of_waits_asks_for_no_more_than_so_many_executions_a_second() -> None:
+    async with watching(has_hints=False) as world, asyncio.TaskGroup() as waits:
+        for number in range(1_000):
+            waits.create_task(world.wait(make_process(number), timeout_s=2))
+            await asyncio.sleep(0.01)
+
+    assert sum(len(ids) for _, ids in world.asked) / 12 <= 2_100
