@@ -118,6 +118,8 @@ class PostgresStore(ServerStore):
                     "application_name": "xdb",
                     "timezone": "UTC",
                     "jit": "off",
+                    # A table may grow long after a statement over it was planned.
+                    "enable_seqscan": "off",
                     "default_transaction_isolation": "read committed",
                     "lock_timeout": _milliseconds(options.lock_timeout.total_seconds()),
                     "statement_timeout": _milliseconds(options.statement_timeout.total_seconds()),

@@ -2,6 +2,10 @@
 
 A statement costs a round trip, so each is over as many rows as there are: values travel as arrays, one a column, which
 `unnest` makes rows of again.
+
+PostgreSQL keeps the plan of a statement for as long as what it knows of the tables stays the same, however much they
+grow meanwhile. So reads by key say by `LATERAL (... OFFSET 0)`, or by an array, that each key is looked up: where it
+knows of few rows, it would rather join by reading all of an index, at each commit.
 """
 
 from collections.abc import Sequence
@@ -118,11 +122,11 @@ LOCK_EXECUTIONS_AND_CURRENT: Final = f"""
         SELECT unnest($1::text[]) AS id
         UNION
         SELECT c.process_execution_id FROM unnest($2::text[], $3::text[]) AS k(namespace, process_id)
-        JOIN xdb_sys_process_execution c
-        ON c.namespace = k.namespace AND c.process_id = k.process_id AND c.is_current = 1)
-    SELECT {_columns(PROCESS_COLUMNS, "p")} FROM wanted w
-    JOIN xdb_sys_process_execution p ON p.process_execution_id = w.id
-    ORDER BY p.process_execution_id FOR UPDATE OF p"""
+        CROSS JOIN LATERAL (
+            SELECT c.process_execution_id FROM xdb_sys_process_execution c
+            WHERE c.namespace = k.namespace AND c.process_id = k.process_id AND c.is_current = 1 OFFSET 0) c)
+    {_PROCESS} WHERE p.process_execution_id = ANY(ARRAY(SELECT id FROM wanted))
+    ORDER BY p.process_execution_id FOR UPDATE"""
 
 _NO_PROCESS: Final = ", ".join(["NULL"] * len(PROCESS_COLUMNS))
 _NO_STATE: Final = ", ".join(["NULL"] * len(STATE_COLUMNS))
@@ -131,10 +135,13 @@ _NO_STATE: Final = ", ".join(["NULL"] * len(STATE_COLUMNS))
 # index xdb_sys_process_execution_current too. Executions first, then states in order of creation; a number says which.
 _READ_EXECUTIONS: Final = f"""
     SELECT 0 AS kind, 0 AS position, {_columns(PROCESS_COLUMNS, "p")}, {_NO_STATE}
-    FROM {{wanted}} JOIN xdb_sys_process_execution p ON p.process_execution_id = w.id
+    FROM {{wanted}} CROSS JOIN LATERAL (
+        SELECT p.* FROM xdb_sys_process_execution p WHERE p.process_execution_id = w.id OFFSET 0) p
     UNION ALL
     SELECT 1, s.row_id, {_NO_PROCESS}, {_columns(STATE_COLUMNS, "s")}
-    FROM {{wanted}} JOIN xdb_sys_async_state_execution s ON s.process_execution_id = w.id AND s.status = 'RUNNING'
+    FROM {{wanted}} CROSS JOIN LATERAL (
+        SELECT s.* FROM xdb_sys_async_state_execution s
+        WHERE s.process_execution_id = w.id AND s.status = 'RUNNING' OFFSET 0) s
     ORDER BY kind, position"""
 READ_EXECUTIONS: Final = _READ_EXECUTIONS.format(wanted="unnest($1::text[]) AS w(id)")
 READ_EXECUTIONS_AND_CURRENT: Final = f"""
@@ -142,8 +149,9 @@ READ_EXECUTIONS_AND_CURRENT: Final = f"""
         SELECT unnest($1::text[]) AS id
         UNION
         SELECT c.process_execution_id FROM unnest($2::text[], $3::text[]) AS k(namespace, process_id)
-        JOIN xdb_sys_process_execution c
-        ON c.namespace = k.namespace AND c.process_id = k.process_id AND c.is_current = 1)
+        CROSS JOIN LATERAL (
+            SELECT c.process_execution_id FROM xdb_sys_process_execution c
+            WHERE c.namespace = k.namespace AND c.process_id = k.process_id AND c.is_current = 1 OFFSET 0) c)
     {_READ_EXECUTIONS.format(wanted="w")}"""
 
 # Primary key. Locks the rows in their order before anything is written, since the parts that write run after what the
@@ -174,8 +182,9 @@ FIND_MESSAGES: Final = f"""
 FIND_MESSAGE_IDS: Final = """
     SELECT q.process_execution_id, q.queue_name, q.message_id
     FROM unnest($1::text[], $2::text[], $3::text[]) AS k(process_execution_id, queue_name, message_id)
-    JOIN xdb_sys_internal_queue q ON q.process_execution_id = k.process_execution_id
-    AND q.queue_name = k.queue_name AND q.message_id = k.message_id"""
+    CROSS JOIN LATERAL (
+        SELECT q.* FROM xdb_sys_internal_queue q WHERE q.process_execution_id = k.process_execution_id
+        AND q.queue_name = k.queue_name AND q.message_id = k.message_id OFFSET 0) q"""
 
 # Primary key of xdb_sys_local_attribute, for the three.
 FIND_LOCAL_ATTRIBUTES: Final = """
@@ -183,13 +192,14 @@ FIND_LOCAL_ATTRIBUTES: Final = """
     WHERE a.process_execution_id = ANY($1::text[])
     UNION ALL
     SELECT a.process_execution_id, a.name, a.value
-    FROM unnest($2::text[], $3::text[]) AS k(process_execution_id, name)
-    JOIN xdb_sys_local_attribute a ON a.process_execution_id = k.process_execution_id AND a.name = k.name
+    FROM unnest($2::text[], $3::text[]) AS k(process_execution_id, name) CROSS JOIN LATERAL (
+        SELECT a.* FROM xdb_sys_local_attribute a
+        WHERE a.process_execution_id = k.process_execution_id AND a.name = k.name OFFSET 0) a
     UNION ALL
     SELECT a.process_execution_id, a.name, a.value
-    FROM unnest($4::text[], $5::text[]) AS k(process_execution_id, prefix)
-    JOIN xdb_sys_local_attribute a
-    ON a.process_execution_id = k.process_execution_id AND starts_with(a.name, k.prefix)"""
+    FROM unnest($4::text[], $5::text[]) AS k(process_execution_id, prefix) CROSS JOIN LATERAL (
+        SELECT a.* FROM xdb_sys_local_attribute a
+        WHERE a.process_execution_id = k.process_execution_id AND starts_with(a.name, k.prefix) OFFSET 0) a"""
 
 # --- what a transaction writes: parts of one statement; by primary key where nothing else is said ---
 
@@ -244,7 +254,8 @@ _DUE_CALLS: Final = f"""
             WHERE s.shard_id = k.shard_id AND s.due_at_ms < $2 {{condition}}
             ORDER BY {_DUE_ORDER} LIMIT $3) s
         ORDER BY {_DUE_ORDER} LIMIT $3) s
-    JOIN xdb_sys_process_execution p ON p.process_execution_id = s.process_execution_id
+    CROSS JOIN LATERAL (
+        SELECT p.* FROM xdb_sys_process_execution p WHERE p.process_execution_id = s.process_execution_id OFFSET 0) p
     ORDER BY {_DUE_ORDER}"""
 DUE_CALLS: Final = _DUE_CALLS.format(condition="")
 DUE_CALLS_AFTER: Final = _DUE_CALLS.format(condition=f"AND ({_DUE_ORDER}) > ($4, $5, $6, $7)")
@@ -252,8 +263,8 @@ DUE_CALLS_AFTER: Final = _DUE_CALLS.format(condition=f"AND ({_DUE_ORDER}) > ($4,
 # For each shard partial index xdb_sys_async_state_execution_unclaimed, then as above.
 UNCLAIMED_CALLS: Final = f"""
     SELECT {_columns(STATE_COLUMNS, "s")}, {_columns(PROCESS_COLUMNS, "p")}
-    FROM xdb_sys_async_state_execution s
-    JOIN xdb_sys_process_execution p ON p.process_execution_id = s.process_execution_id
+    FROM xdb_sys_async_state_execution s CROSS JOIN LATERAL (
+        SELECT p.* FROM xdb_sys_process_execution p WHERE p.process_execution_id = s.process_execution_id OFFSET 0) p
     WHERE s.shard_id = ANY($1::integer[]) AND s.claim_range = 0 AND s.due_at_ms < $2 LIMIT $3"""
 
 _TIMER_ORDER: Final = "t.fire_at_ms, t.process_execution_id, t.state_id, t.number, t.command_index"
@@ -274,8 +285,9 @@ DUE_TIMERS_AFTER: Final = _DUE_TIMERS.format(condition=f"AND ({_TIMER_ORDER}) > 
 # Unique index xdb_sys_process_execution_current.
 _CURRENT: Final = f"""
     SELECT {_columns(PROCESS_COLUMNS, "p")} FROM unnest({{keys}}) AS k(namespace, process_id)
-    JOIN xdb_sys_process_execution p
-    ON p.namespace = k.namespace AND p.process_id = k.process_id AND p.is_current = 1"""
+    CROSS JOIN LATERAL (
+        SELECT p.* FROM xdb_sys_process_execution p
+        WHERE p.namespace = k.namespace AND p.process_id = k.process_id AND p.is_current = 1 OFFSET 0) p"""
 FIND_CURRENT: Final = _CURRENT.format(keys="$1::text[], $2::text[]")
 
 # Primary key, for the three; the second has the index above too.
@@ -285,14 +297,14 @@ FIND_EXECUTIONS_AND_CURRENT: Final = f"""
 FIND_CLOSED: Final = f"{_PROCESS} WHERE p.process_execution_id = ANY($1::text[]) AND p.status <> 'RUNNING'"
 
 # The rows of an execution from the first column of index xdb_sys_async_state_execution_identity; its open ones from
-# xdb_sys_async_state_execution_open.
+# xdb_sys_async_state_execution_open. The sum keeps the planner from walking through all rows in the order of their ids.
 FIND_STATES: Final = f"""
-    {_STATE} WHERE s.row_id IN (
+    {_STATE} WHERE s.row_id = ANY(ARRAY(
         (SELECT l.row_id FROM xdb_sys_async_state_execution l
-         WHERE l.process_execution_id = $1 ORDER BY l.row_id DESC LIMIT $2)
+         WHERE l.process_execution_id = $1 ORDER BY l.row_id + 0 DESC LIMIT $2)
         UNION ALL
         SELECT o.row_id FROM xdb_sys_async_state_execution o
-        WHERE o.process_execution_id = $1 AND o.status = 'RUNNING')
+        WHERE o.process_execution_id = $1 AND o.status = 'RUNNING'))
     ORDER BY s.row_id"""
 
 # Unique index xdb_sys_async_state_execution_identity, for the two.
