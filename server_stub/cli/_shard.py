@@ -10,7 +10,7 @@ from server_stub.cli._settings import load, setting_options
 from server_stub.config import ServerSettings
 
 if TYPE_CHECKING:
-    from server_stub.core.cluster import ClusterView, Coordinator
+    from server_stub.core.cluster import ClusterView, Coordinator, Member
 
 _SETTINGS = ("database_url", "num_shards", "member_timeout")
 
@@ -40,11 +40,14 @@ def steal(shard_id: int, **arguments: str | None) -> None:
     """Take a shard from its owner, though its lease runs, so that the servers share it out anew.
 
     For an owner that says that it lives and does not work. It stops at its next heartbeat, and what it does with the
-    shard until then is refused once another server has begun with it.
+    shard until then is refused once another server has begun with it. If there are other servers that take shards,
+    the owner is drained besides: it gives up its other shards too, and gets none until it is started anew.
     """
     settings = load(arguments).settings
-    _run(settings, lambda coordinator: _steal(coordinator, settings, shard_id))
+    drained = _run(settings, lambda coordinator: _steal(coordinator, settings, shard_id))
     click.echo(f"shard {shard_id} is nobody's now; the servers share it out at their next heartbeat")
+    if drained is not None:
+        click.echo(f"{drained.address} gets no shards until it is started anew")
 
 
 async def _look(coordinator: "Coordinator", settings: ServerSettings) -> "ClusterView":
@@ -62,16 +65,37 @@ async def _look(coordinator: "Coordinator", settings: ServerSettings) -> "Cluste
     return replace(view, members=[member for member in view.members if member.member_id != me.member_id])
 
 
-async def _steal(coordinator: "Coordinator", settings: ServerSettings, shard_id: int) -> None:
+async def _steal(coordinator: "Coordinator", settings: ServerSettings, shard_id: int) -> "Member | None":
+    """Take a shard, and drain its owner where others can have its shards; give the owner then."""
     from server_stub.cluster.identity import new_member_id
 
-    seen = [each for each in (await _look(coordinator, settings)).shards if each.shard_id == shard_id]
+    view = await _look(coordinator, settings)
+    seen = [each for each in view.shards if each.shard_id == shard_id]
     if not seen:
         raise click.UsageError(f"there is no shard {shard_id}; `xdb shard list` shows all")
     thief = new_member_id(None)
     if not await coordinator.acquire(thief, seen, lease_ms=0, is_forced=True):
         raise click.ClickException(f"shard {shard_id} has got another owner in this moment; look again")
+    drained = await _drain(coordinator, settings, view, seen[0].owner_id)
     await coordinator.leave(thief)
+    return drained
+
+
+async def _drain(
+    coordinator: "Coordinator", settings: ServerSettings, view: "ClusterView", owner_id: str | None
+) -> "Member | None":
+    """Say in an owner's name that it is draining, or else it would get back at once what it was robbed of."""
+    from dataclasses import replace
+    from datetime import timedelta
+
+    from server_stub.core.assignment import takers
+
+    owners = [member for member in view.members if member.member_id == owner_id]
+    if not owners or not takers(view) - {owner_id}:
+        return None
+    timeout_ms = settings.member_timeout // timedelta(milliseconds=1)
+    await coordinator.beat(replace(owners[0], is_draining=True), lease_ms=None, member_timeout_ms=timeout_ms)
+    return owners[0]
 
 
 def _run(settings: ServerSettings, action: Callable[["Coordinator"], Coroutine[Any, Any, Any]]) -> Any:

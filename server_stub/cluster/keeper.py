@@ -321,6 +321,7 @@ class ShardKeeper:
         if _without_instants(view) != _without_instants(self._view):
             self._changed_at_s = self._time()
         self._view = view
+        self._note_drain(view)
         self._adopt(view, sent_s)
         return view
 
@@ -339,6 +340,13 @@ class ShardKeeper:
         if outage_s > self._outage_s:
             self._outage_forgotten_at_s = sent_s + self._member_timeout_ms / 1_000
         self._outage_s = outage_s
+
+    def _note_drain(self, view: ClusterView) -> None:
+        """Remember what an operator has said, should the database forget it."""
+        draining = replace(self._member, is_draining=True)
+        if self._member != draining and draining in view.members:
+            logger.warning("an operator drains this server: it gets no shards until it is started anew")
+            self._member = draining
 
     def _adopt(self, view: ClusterView, sent_s: float) -> None:
         """Own what the view says, and nothing else."""

@@ -24,6 +24,11 @@ class Plan:
     release: frozenset[int] = frozenset()
 
 
+def takers(view: ClusterView) -> set[str]:
+    """Give the ids of the members that take shards: those with the role async that are not draining."""
+    return {member.member_id for member in view.members if Role.ASYNC in member.roles and not member.is_draining}
+
+
 def assign(view: ClusterView) -> Mapping[int, str]:
     """Give each shard to one of the members that take shards; by shard, the member id.
 
@@ -33,7 +38,7 @@ def assign(view: ClusterView) -> Mapping[int, str]:
     Returns:
         All shards, or none when no member takes any.
     """
-    member_ids = {member.member_id for member in view.members if Role.ASYNC in member.roles and not member.is_draining}
+    member_ids = takers(view)
     if not member_ids:
         return {}
     owned: dict[str, list[int]] = {member_id: [] for member_id in member_ids}

@@ -63,7 +63,8 @@ class Coordinator(Protocol):
         """Say that a member is alive, remove members that are not, and give the view after it.
 
         Args:
-            member: Is added when the database does not know it.
+            member: Is added when the database does not know it. Once it is draining, it stays so; anybody may say that
+                it is, and it sees that in its view.
             lease_ms: Extends the leases of all shards that the member owns, to so long from now; None leaves them.
             member_timeout_ms: Members that have not said so for this long are removed.
         """

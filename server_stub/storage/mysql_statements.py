@@ -343,11 +343,12 @@ def list_statement(request: ListRequest, after: tuple[int, str] | None) -> tuple
 
 # --- several servers ---
 
-# Both tables are small, so that a scan is fine; and read committed: a row that does not fit is not waited for.
+# Both tables are small, so that a scan is fine; and read committed: a row that does not fit is not waited for. A member
+# that somebody else drains does not undo that.
 HEARTBEAT: Final = f"""
     INSERT INTO xdb_sys_member (member_id, address, roles, is_draining, started_at_ms, heartbeat_at_ms)
     VALUES (%s, %s, %s, %s, {_NOW_MS}, {_NOW_MS})
-    ON DUPLICATE KEY UPDATE is_draining = %s, heartbeat_at_ms = {_NOW_MS}"""
+    ON DUPLICATE KEY UPDATE is_draining = GREATEST(is_draining, %s), heartbeat_at_ms = {_NOW_MS}"""
 RENEW: Final = f"""
     UPDATE xdb_sys_shard SET lease_until_ms = {_NOW_MS} + %s WHERE kind = 'work' AND owner_id = %s"""
 # Members that are gone have no roles here.
@@ -357,7 +358,7 @@ VIEW: Final = f"""
     FROM xdb_sys_shard s WHERE s.kind = 'work'
     UNION ALL
     SELECT {_NOW_MS}, NULL, NULL, NULL, NULL, NULL, NULL, m.member_id, m.address, m.roles, m.is_draining
-    FROM xdb_sys_member m WHERE m.heartbeat_at_ms >= {_NOW_MS} - %s AND m.member_id <> %s
+    FROM xdb_sys_member m WHERE m.heartbeat_at_ms >= {_NOW_MS} - %s OR m.member_id = %s
     UNION ALL
     SELECT {_NOW_MS}, NULL, NULL, NULL, NULL, NULL, NULL, m.member_id, NULL, NULL, NULL
     FROM xdb_sys_member m WHERE m.heartbeat_at_ms < {_NOW_MS} - %s AND m.member_id <> %s"""

@@ -347,7 +347,7 @@ def list_statement(request: ListRequest, after: tuple[int, str] | None) -> tuple
 # --- several servers ---
 
 # Reads members and shards as they were before: of what the statement changes it gives the leases, and its caller knows
-# the member. Both tables are small, so that a scan is fine.
+# the member. Both tables are small, so that a scan is fine. A member that somebody else drains does not undo that.
 BEAT: Final = f"""
     WITH at AS MATERIALIZED (SELECT {_NOW_MS} AS now_ms),
     gone AS (
@@ -358,16 +358,16 @@ BEAT: Final = f"""
         WHERE s.kind = 'work' AND s.owner_id = $1 AND $6::bigint IS NOT NULL
         RETURNING s.shard_id, s.lease_until_ms),
     alive AS (
-        INSERT INTO xdb_sys_member (member_id, address, roles, is_draining, started_at_ms, heartbeat_at_ms)
+        INSERT INTO xdb_sys_member AS m (member_id, address, roles, is_draining, started_at_ms, heartbeat_at_ms)
         SELECT $1::text, $2::text, $3::text, $4::smallint, at.now_ms, at.now_ms FROM at
         ON CONFLICT (member_id) DO UPDATE
-        SET is_draining = excluded.is_draining, heartbeat_at_ms = excluded.heartbeat_at_ms)
+        SET is_draining = GREATEST(m.is_draining, excluded.is_draining), heartbeat_at_ms = excluded.heartbeat_at_ms)
     SELECT at.now_ms, s.shard_id, s.range_id, s.owner_id, COALESCE(renewed.lease_until_ms, s.lease_until_ms),
         s.handover_range, s.handover_until_ms, NULL AS member_id, NULL AS address, NULL AS roles, NULL AS is_draining
     FROM at CROSS JOIN xdb_sys_shard s LEFT JOIN renewed USING (shard_id) WHERE s.kind = 'work'
     UNION ALL
     SELECT at.now_ms, NULL, NULL, NULL, NULL, NULL, NULL, m.member_id, m.address, m.roles, m.is_draining
-    FROM at CROSS JOIN xdb_sys_member m WHERE m.heartbeat_at_ms >= at.now_ms - $5 AND m.member_id <> $1"""
+    FROM at CROSS JOIN xdb_sys_member m WHERE m.heartbeat_at_ms >= at.now_ms - $5 OR m.member_id = $1"""
 
 # Primary key, for the following. A former owner's handover lasts through a change of the owner after it.
 ACQUIRE: Final = f"""

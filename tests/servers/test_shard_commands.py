@@ -39,6 +39,21 @@ async def test_stolen_shard_leaves_its_owner_within_a_beat_and_is_shared_out_ane
     assert keeper.range_of(4) == 1
 
 
+async def test_owner_that_was_robbed_gets_nothing_while_others_can_have_it(servers: Servers) -> None:
+    robbed = await servers.start(advertise_address="stuck.example:1")
+    other = await servers.start()
+    await eventually(lambda: len(robbed.shard_ids) == len(other.shard_ids) == 8)
+    shard_id = min(robbed.shard_ids)
+
+    stolen = await run(servers, "steal", str(shard_id))
+    await eventually(lambda: len(other.shard_ids) == 16)
+    third = await servers.start()
+    await eventually(lambda: len(third.shard_ids) == len(other.shard_ids) == 8)
+
+    assert stolen.output.splitlines()[1] == "stuck.example:1 gets no shards until it is started anew"
+    assert robbed.shard_ids == set()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [(("steal", "99"), "there is no shard 99"), (("list", "--num-shards", "4"), "16")],

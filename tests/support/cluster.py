@@ -27,6 +27,8 @@ class MemoryCoordinator:
     async def beat(self, member: Member, *, lease_ms: int | None, member_timeout_ms: int) -> ClusterView:
         """See `Coordinator.beat`."""
         now_ms = self._now_ms("beat")
+        known, _ = self.members.get(member.member_id, (member, 0))
+        member = replace(member, is_draining=member.is_draining or known.is_draining)
         self.members[member.member_id] = (member, now_ms)
         self.members = {id_: each for id_, each in self.members.items() if each[1] + member_timeout_ms >= now_ms}
         if lease_ms is not None:

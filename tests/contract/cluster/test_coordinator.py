@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,17 @@ async def test_members_see_each_other_as_they_were_when_they_last_said_so(coordi
     view = await beat(coordinator, B)
 
     assert sorted(view.members, key=lambda member: member.member_id) == [draining, B]
+
+
+async def test_member_that_somebody_else_drains_sees_it_and_stays_so(coordinator: Coordinator) -> None:
+    await beat(coordinator, A)
+    await beat(coordinator, replace(A, is_draining=True))
+
+    view = await beat(coordinator, A)
+    seen_by_other = await beat(coordinator, B)
+
+    assert list(view.members) == [replace(A, is_draining=True)]
+    assert replace(A, is_draining=True) in seen_by_other.members
 
 
 async def test_member_without_roles_is_seen_by_others(coordinator: Coordinator) -> None:
