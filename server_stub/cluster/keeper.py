@@ -247,13 +247,13 @@ class ShardKeeper:
                 await self._released.wait()
 
     async def close(self) -> None:
-        """Leave the other servers. No call may be under way any more."""
-        if self._task is None:
-            return
-        tasks = (self._task, *self._finishers)
+        """Leave the other servers, also after a start that failed halfway. No call may be under way any more."""
+        tasks = [*self._finishers] if self._task is None else [self._task, *self._finishers]
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._beat_at_s is None:
+            return
         self._owned = {}
         self._set_alarm()
         try:

@@ -498,6 +498,27 @@ async def test_start_without_the_database_fails() -> None:
             await cluster.join("a")
 
 
+async def test_start_that_fails_halfway_leaves_nothing_behind() -> None:
+    async with running() as cluster:
+        coordinator = cluster.coordinator
+        loop = asyncio.get_running_loop()
+        member = Member("a", "a", frozenset(Role))
+        keeper = ShardKeeper(coordinator, member, 16, SyncedClock(loop.time, 0), KeeperOptions())
+        real_acquire = coordinator.acquire
+
+        async def acquire_and_break(*args: object, **options: object) -> object:
+            await real_acquire(*args, **options)  # type: ignore[arg-type]
+            raise StoreUnavailable("the answer was lost")
+
+        coordinator.acquire = acquire_and_break  # type: ignore[method-assign, assignment]
+        with pytest.raises(StoreUnavailable):
+            await keeper.start(Work())
+        await keeper.close()
+
+        assert coordinator.members == {}
+        assert coordinator.owners() == {None: 16}
+
+
 async def test_idle_server_makes_few_transactions() -> None:
     async with running() as cluster:
         await cluster.join("a")
