@@ -13,6 +13,7 @@ from server_stub.core.events import (
     need_published,
     need_queues_of_decision,
     need_read_set,
+    need_written,
     require_running,
 )
 from server_stub.core.model import (
@@ -58,6 +59,7 @@ class CallReturned(Event[Verdict]):
         answer = self.outcome.answer
         need_published(needs, execution, answer.publish)
         need_read_set(needs, self.outcome.read_set)
+        need_written(needs, execution, answer.write_tables)
         if isinstance(answer, WaitUntilAnswer):
             for queue_name, count in most_messages(answer.command_request).items():
                 need_messages(needs, execution, queue_name, count)
@@ -183,6 +185,7 @@ class RpcReturned(Event[Verdict]):
             return
         need_published(needs, execution, self.answer.publish)
         need_read_set(needs, self.read_set)
+        need_written(needs, execution, self.answer.write_tables)
         need_queues_of_decision(needs, execution, self.answer.state_decision)
 
     def must_wait(self, loaded: Loaded, changes: Changes) -> bool:

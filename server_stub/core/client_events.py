@@ -11,7 +11,15 @@ from server_stub.core.effects import (
     write_local_attributes,
     write_rows,
 )
-from server_stub.core.events import Event, find_target, need_published, running_target, select_target, target_of
+from server_stub.core.events import (
+    Event,
+    find_target,
+    need_published,
+    need_written,
+    running_target,
+    select_target,
+    target_of,
+)
 from server_stub.core.model import (
     ProcessExecution,
     ProcessKey,
@@ -146,6 +154,11 @@ class SetAttributes(Event[DoneAnswer]):
         select_target(selection, self.request)
         if self.request.write_tables:
             selection.touches_rows = True
+
+    def add_needs(self, loaded: Loaded, needs: Needs) -> None:
+        execution = find_target(loaded, self.request)
+        if execution is not None:
+            need_written(needs, execution, self.request.write_tables)
 
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> DoneAnswer:
         execution = running_target(loaded, self.request)

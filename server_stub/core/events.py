@@ -16,6 +16,7 @@ from server_stub.core.model import (
     ProcessExecution,
     ProcessKey,
     ReadSet,
+    RowKey,
     Wait,
 )
 from server_stub.core.ports import Loaded, Needs, Selection
@@ -25,6 +26,7 @@ from xdb_sdk.protocol import (
     Message,
     ProcessRequest,
     StateDecisionBody,
+    TableWrite,
 )
 
 ResultT = TypeVar("ResultT")
@@ -111,6 +113,12 @@ def need_read_set(needs: Needs, read_set: ReadSet | None) -> None:
     if read_set.local_attributes:
         names = tuple(read_set.local_attributes)
         needs.local_attributes.append(LocalAttributeRead(read_set.process_execution_id, names))
+
+
+def need_written(needs: Needs, execution: Execution, writes: Iterable[TableWrite]) -> None:
+    """Name the rows that an answer or a client writes, to be locked along with those that are read again."""
+    names = {write.table_name for write in writes}
+    needs.written_rows.extend(RowKey.of(table) for table in execution.process.tables if table.table_name in names)
 
 
 def select_target(selection: Selection, request: ProcessRequest) -> None:

@@ -289,9 +289,11 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
         """
         used: dict[str, _TableT] = {}
         with self._doubting(used):
-            bound = await self._bind_reads(connection, sorted(reads, key=lambda read: place_of(read.row)), used)
-            later = await self._bind_written(connection, set(written).difference(read.row for read in reads), used)
-            await self._lock_first(connection, "READ", [*(group for group, _ in bound), *later])
+            in_order = sorted(reads, key=lambda read: place_of(read.row))
+            bound = await self._bind_reads(connection, in_order, used)
+            before = {row for row in written if in_order and place_of(row) < place_of(in_order[-1].row)}
+            to_write = await self._bind_written(connection, before.difference(read.row for read in reads), used)
+            await self._lock_first(connection, "READ", [*(group for group, _ in bound), *to_write])
             return await self._read(connection, bound, self._lock)
 
     async def _bind_written(

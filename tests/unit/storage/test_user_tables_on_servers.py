@@ -156,6 +156,68 @@ async def test_many_rows_of_one_shape_cost_as_many_round_trips_as_one(
     assert [found[read] for read in reads] == [{"v": number} for number in range(BATCH)]
 
 
+def changed(table_name: str, number: int, column: str = "v") -> RowWrite:
+    """Give a write of one column of a row."""
+    return RowWrite(row_key(table_name, number), {column: 1 if column == "v" else "1"})
+
+
+@pytest.mark.parametrize(
+    ("writes", "expected"),
+    [
+        ([changed("notes", 1)], 1),
+        ([changed("notes", 1), changed("notes", 2)], 1),
+        ([changed("notes", 1), changed("notes", 1, "w")], 2),
+        ([changed("notes", 1), changed("tags", 1)], 2),
+        ([changed("tags", 1), changed("notes", 1)], 3),
+        ([changed("notes", 2), changed("notes", 1, "w")], 3),
+        ([changed("tags", 2), changed("tags", 1, "w"), changed("notes", 1)], 5),
+    ],
+    ids=[
+        "one-row",
+        "rows-of-one-shape",
+        "one-row-twice",
+        "tables-in-order",
+        "tables-out-of-order",
+        "two-shapes",
+        "two-shapes-and-tables-out-of-order",
+    ],
+)
+async def test_locking_rows_first_costs_a_round_trip_for_each_table_that_is_written_out_of_order(
+    opens: Opens, writes: list[RowWrite], expected: int
+) -> None:
+    async with opens() as client:
+        await client.run("CREATE TABLE tags (id INTEGER PRIMARY KEY, v INTEGER, w VARCHAR(9))")
+        for table_name in ("notes", "tags"):
+            await client.run(f"INSERT INTO {table_name} VALUES (1, 0, 0), (2, 0, 0)")
+            await client.tables.find(client.connection, table_name)
+        before = client.round_trips
+
+        await client.tables.write_rows(client.connection, writes)
+
+        assert client.round_trips - before == expected
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "expected"),
+    [(1, 1, 2), (1, 2, 2), (2, 1, 3)],
+    ids=["the-same-row", "a-later-row", "an-earlier-row"],
+)
+async def test_a_row_that_is_read_and_written_is_locked_once(
+    opens: Opens, read: int, written: int, expected: int
+) -> None:
+    write = changed("notes", written)
+    async with opens() as client:
+        await client.run("INSERT INTO notes VALUES (1, 0, 0), (2, 0, 0)")
+        await client.tables.find(client.connection, "notes")
+        before = client.round_trips
+
+        reads = [RowRead(row_key("notes", read), ("v",))]
+        found = await client.tables.lock_rows(client.connection, reads, written=[write.row])
+        await client.tables.write_rows(client.connection, [write], locked={read.row for read in found})
+
+        assert client.round_trips - before == expected
+
+
 async def test_a_table_is_reflected_anew_once_it_has_become_old(opens: Opens) -> None:
     async with opens(max_age=timedelta(milliseconds=50)) as client, asyncio.timeout(30):
         before = await client.tables.find(client.connection, "notes")
