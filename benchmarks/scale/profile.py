@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from benchmarks.databases import Databases
 from benchmarks.measurement import Measurement
 from benchmarks.postgres_floor import install_schema, measure_postgres_floor
@@ -208,6 +210,8 @@ async def _profile(
 
 
 def _bytes(servers: Sequence[Service]) -> int | None:
+    if not psutil.LINUX:
+        return None
     counters = [server.command.process.io_counters() for server in servers]
     return sum(each.read_chars + each.write_chars for each in counters)
 

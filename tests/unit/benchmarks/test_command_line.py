@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from benchmarks.__main__ import main
 from benchmarks.databases import DatabaseKind
 from benchmarks.peers.environment import PEERS
+from benchmarks.scale.command_line import COMMANDS
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,16 @@ def test_peers_run_beside_the_databases_that_they_know() -> None:
 @pytest.mark.parametrize("module", [peer.module for peer in PEERS])
 def test_module_of_each_peer_exists(module: str) -> None:
     assert importlib.util.find_spec(module) is not None
+
+
+def test_commands_refuse_the_options_of_the_workloads() -> None:
+    result = CliRunner().invoke(main, ["--quick", "idle"])
+
+    assert result.exit_code == 2
+    assert "--quick is not for idle" in result.output
+
+
+def test_help_names_each_command() -> None:
+    help_text = CliRunner().invoke(main, ["--help"]).output
+
+    assert all(command.name in help_text for command in COMMANDS if command.name)
