@@ -132,9 +132,11 @@ def _in_flight(sources: Sources) -> Iterable[tuple[_Labels, _Value]]:
 
 def _oldest_due(sources: Sources) -> Iterable[tuple[_Labels, _Value]]:
     now_ms = sources.clock()
-    oldest = sources.dispatcher.oldest_due_at_ms()
+    in_memory = sources.dispatcher.oldest_due_at_ms()
+    in_database = sources.delivery.oldest_left_behind_ms()
     for shard_id in sources.delivery.shard_ids:
-        yield (str(shard_id),), max(0, now_ms - oldest.get(shard_id, now_ms)) / 1_000
+        due_at_ms = min(in_memory.get(shard_id, now_ms), in_database.get(shard_id, now_ms))
+        yield (str(shard_id),), (now_ms - due_at_ms) / 1_000
 
 
 def _is_database_up(sources: Sources) -> bool:

@@ -139,6 +139,10 @@ class Delivery:
         """What to end when shards are gained."""
         self._left_behind = asyncio.Event()
         """Set while there are due calls that memory had no room for."""
+        self._declined_at_ms: dict[int, int] = {}
+        """By shard, when the oldest of those was due that no scan has come across since."""
+        self._without_room: Sequence[Call] = ()
+        """The calls that the latest scan came across last and that there was no room for; it knows of none before."""
         self._behind_at_ms: int | None = None
         """When the first of the calls is due that the plan had no room for."""
         self._alarm: asyncio.TimerHandle | None = None
@@ -160,6 +164,15 @@ class Delivery:
     def count_planned_timers(self) -> int:
         """Count the timers that wait in memory until they are due, execution by execution."""
         return self._plan.count_timers()
+
+    def oldest_left_behind_ms(self) -> dict[int, int]:
+        """Give, by shard, when the oldest of the calls was due that are left in the database for want of room.
+
+        A shard whose calls are all due later than those that a scan waits with may be missing.
+        """
+        oldest = dict(self._declined_at_ms)
+        _note_oldest(self._without_room, oldest)
+        return oldest
 
     def start(self) -> None:
         """Begin to scan, at once and then at intervals. Call it in the running event loop."""
@@ -241,8 +254,7 @@ class Delivery:
             return
         self._drop_outdated(changes)
         calls = self._still_mine(changes.due_calls)
-        if self._hand_over(calls, self._mine(changes.new_timers.values())):
-            self._left_behind.set()
+        self._leave_behind(self._hand_over(calls, self._mine(changes.new_timers.values())))
 
     def processes_closed(self, process_execution_ids: Collection[str]) -> None:
         """Forget what is planned for executions that have closed, here or elsewhere."""
@@ -318,6 +330,12 @@ class Delivery:
             self._fire([timer.key for timer in timers])
         return declined
 
+    def _leave_behind(self, calls: Sequence[Call]) -> None:
+        """Leave calls that there is no room for to a scan."""
+        if calls:
+            _note_oldest(calls, self._declined_at_ms)
+            self._left_behind.set()
+
     def _set_alarm(self, now_ms: int) -> None:
         """Wake when the earliest of the plan is due, or of what it had no room for."""
         instants = [at_ms for at_ms in (self._plan.next_due_at_ms, self._behind_at_ms) if at_ms is not None]
@@ -342,8 +360,7 @@ class Delivery:
         if calls and self._has_peers():
             self._begin_check(calls)
             calls = ()
-        if self._pass_on(calls, due.timers, now_ms):
-            self._left_behind.set()
+        self._leave_behind(self._pass_on(calls, due.timers, now_ms))
 
     def _begin_check(self, calls: Sequence[Call]) -> None:
         self._unchecked.update((call.key.state, call) for call in calls)
@@ -369,8 +386,7 @@ class Delivery:
             due = [call for call in calls if self._unchecked.get(call.key.state) is call]
             for call in due:
                 del self._unchecked[call.key.state]
-            if self._pass_on(due, (), self._clock()):
-                self._left_behind.set()
+            self._leave_behind(self._pass_on(due, (), self._clock()))
 
     async def _scan(self) -> None:
         """Find what is due before the end of the window, as far as there is room for it."""
@@ -400,8 +416,9 @@ class Delivery:
         after = None
         while True:
             page = await self._store.find_due_calls(self._ownership.shard_ids, end_ms, limit=limit, after=after)
-            claimed, unclaimed = self._sort_out(page)
-            if not (await self._hand_over_page(claimed, until_s) and await self._claim_page(unclaimed, until_s)):
+            if after is None:
+                self._declined_at_ms.clear()
+            if not await self._work_off(page, until_s):
                 self._left_behind.set()
                 return False
             if page and self._behind_at_ms is not None and self._behind_at_ms <= page[-1].due_at_ms:
@@ -410,10 +427,28 @@ class Delivery:
                 return True
             after = (page[-1].due_at_ms, page[-1].key)
 
-    def _sort_out(self, page: Sequence[Call]) -> tuple[Sequence[Call], Sequence[CallKey]]:
-        """Give the calls that are claimed, and what is to be claimed: not what a former owner still makes."""
+    async def _work_off(self, page: Sequence[Call], until_s: float) -> bool:
+        """Hand over the calls of a page and claim those to be claimed, as there is room; say whether that were all.
+
+        It waits for room at most until an instant of the loop's clock. After that a new scan begins, because timers and
+        what commits have left behind cannot wait any longer. A shard that is taken over with a long backlog is claimed
+        as it is worked off, so that what is left when it is lost again costs its next owner nothing.
+        """
+        claimed, unclaimed = self._sort_out(page)
+        while (claimed := self._hand_over_unchanged(claimed)) or unclaimed:
+            self._without_room = (*claimed, *unclaimed)
+            if not await self._wait_for_room(until_s):
+                return False
+            if not claimed:
+                await self._claim([call.key for call in unclaimed])
+                unclaimed = ()
+        self._without_room = ()
+        return True
+
+    def _sort_out(self, page: Sequence[Call]) -> tuple[Sequence[Call], Sequence[Call]]:
+        """Give the calls that are claimed, and those to be claimed: not what a former owner still makes."""
         claimed: list[Call] = []
-        unclaimed: list[CallKey] = []
+        unclaimed: list[Call] = []
         for call in page:
             range_id = self._ownership.range_of(call.shard_id)
             if call.key.claim_range > range_id or not range_id:
@@ -421,30 +456,11 @@ class Delivery:
             if call.key.claim_range == range_id:
                 claimed.append(call)
             elif not self._ownership.is_handed_over(call.shard_id, call.key.claim_range, call.due_at_ms):
-                unclaimed.append(call.key)
+                unclaimed.append(call)
         return claimed, unclaimed
 
-    async def _claim_page(self, keys: Sequence[CallKey], until_s: float) -> bool:
-        """Claim calls once there is room, waiting at most until an instant of the loop's clock; say whether they were.
-
-        So a shard that is taken over with a long backlog is claimed as it is worked off: what has not been claimed
-        when the shard is lost again costs its next owner nothing.
-        """
-        if keys:
-            if not await self._wait_for_room(until_s):
-                return False
-            await self._claim(keys)
-        return True
-
-    async def _hand_over_page(self, page: Sequence[Call], until_s: float) -> bool:
-        """Hand over calls, waiting for room at most until an instant of the loop's clock; say whether all were taken.
-
-        After that a new scan begins, because timers and what commits have left behind cannot wait any longer.
-        """
-        while page := self._hand_over([call for call in page if not self._has_changed(call.key.state)], ()):
-            if not await self._wait_for_room(until_s):
-                return False
-        return True
+    def _hand_over_unchanged(self, calls: Sequence[Call]) -> Sequence[Call]:
+        return self._hand_over([call for call in calls if not self._has_changed(call.key.state)], ())
 
     async def _wait_for_room(self, until_s: float) -> bool:
         try:
@@ -490,3 +506,8 @@ class Delivery:
             self._alarm.cancel()
             self._alarm = None
         self._set_alarm(self._clock())
+
+
+def _note_oldest(calls: Iterable[Call], oldest_ms: dict[int, int]) -> None:
+    for call in calls:
+        oldest_ms[call.shard_id] = min(call.due_at_ms, oldest_ms.get(call.shard_id, call.due_at_ms))

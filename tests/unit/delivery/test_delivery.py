@@ -519,6 +519,33 @@ async def test_take_over_claims_no_more_than_there_is_room_for() -> None:
     assert sorted(key.state.number for _, key in world.dispatched) == list(range(100))
 
 
+@pytest.mark.parametrize("claim_range", [0, 1], ids=["unclaimed", "claimed"])
+async def test_oldest_call_without_room_is_known_until_all_have_been_handed_over(claim_range: int) -> None:
+    async with crowded(DeliveryOptions(page_size=10), 40, room=20, claim_range=claim_range) as world:
+        await asyncio.sleep(5)
+        at_first = world.delivery.oldest_left_behind_ms()
+        world.make_room(10)
+        await asyncio.sleep(5)
+        then = world.delivery.oldest_left_behind_ms()
+        world.make_room(1_000)
+        await asyncio.sleep(5)
+        in_the_end = world.delivery.oldest_left_behind_ms()
+
+    oldest_ms = EPOCH_MS - DAY_MS
+    assert (at_first, then, in_the_end) == ({0: oldest_ms + 20}, {0: oldest_ms + 30}, {})
+
+
+async def test_oldest_call_that_a_commit_found_no_room_for_is_known_shard_by_shard() -> None:
+    async with delivering(ownership=SoleOwnership(4)) as world:
+        await asyncio.sleep(1)
+        world.room = 0
+        world.commit_calls(make_call(1, shard_id=1), make_call(2, shard_id=2), make_call(3, due_at_ms=EPOCH_MS + 900))
+        world.commit_calls(make_call(4, due_at_ms=EPOCH_MS + 950))
+        left_behind = world.delivery.oldest_left_behind_ms()
+
+    assert left_behind == {0: EPOCH_MS + 900, 1: EPOCH_MS, 2: EPOCH_MS}
+
+
 async def test_commit_without_room_is_left_to_a_scan_as_soon_as_there_is_room() -> None:
     async with delivering() as world:
         await asyncio.sleep(1)
