@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any, Final
 
 import asyncpg
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 # Servers in other schemas of the database have shards and executions of their own.
 _CHANNEL: Final = "SELECT 'xdb_hints_' || md5(current_schema())"
 _NOTIFY: Final = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload"
+_PING: Final = "SELECT 1"
 _IDS_PER_PAYLOAD: Final = 100
 """PostgreSQL takes payloads below 8000 bytes; ids are UUIDs of 36 characters."""
 _SEND_TIMEOUT_S: Final = 5.0
@@ -34,10 +36,21 @@ class PostgresHints:
 
     Args:
         connect: Opens a connection; raises StoreUnavailable.
+        ping_interval: How long a connection may be silent before it is seen whether it still stands. One that a
+            firewall has forgotten, or whose host is gone, says nothing more of itself.
+        ping_timeout: How long an answer may take.
     """
 
-    def __init__(self, connect: "Callable[[], Awaitable[asyncpg.Connection[Any]]]") -> None:
+    def __init__(
+        self,
+        connect: "Callable[[], Awaitable[asyncpg.Connection[Any]]]",
+        *,
+        ping_interval: timedelta = timedelta(seconds=5),
+        ping_timeout: timedelta = timedelta(seconds=5),
+    ) -> None:
         self._connect = connect
+        self._ping_interval_s = ping_interval.total_seconds()
+        self._ping_timeout_s = ping_timeout.total_seconds()
         self._on_hint: Callable[[Hint], None] = lambda hint: None
         self._outbox = Hint()
         self._wake = asyncio.Event()
@@ -107,7 +120,12 @@ class PostgresHints:
         self._retry_s = _FIRST_RETRY_S
         self._tried.set()
         while not connection.is_closed():
-            await self._wake.wait()
+            try:
+                async with asyncio.timeout(self._ping_interval_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                await connection.execute(_PING, timeout=self._ping_timeout_s)
+                continue
             self._wake.clear()
             outbox, self._outbox = self._outbox, Hint()
             if outbox and not connection.is_closed():

@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
@@ -131,6 +133,54 @@ async def test_connection_that_the_database_ends_is_noticed(network: Network) ->
         pid = listener.connections[0].get_server_pid()
         await network.execute(f"SELECT pg_terminate_backend({pid})")
         await eventually(lambda: not listener.hints.are_working)
+
+
+@dataclass
+class Line:
+    """A way to the database that may go dead without a word, as when a firewall forgets a connection."""
+
+    url: str
+    is_dead: bool = False
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                if not self.is_dead:
+                    writer.write(data)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = urlsplit(self.url)
+        from_database, to_database = await asyncio.open_connection(there.hostname, there.port)
+        await asyncio.gather(self._pass_on(reader, to_database), self._pass_on(from_database, writer))
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[tuple[str, int]]:
+        """Give the address of its near end."""
+        server = await asyncio.start_server(self._accept, "127.0.0.1")
+        try:
+            yield server.sockets[0].getsockname()
+        finally:
+            server.close()
+
+
+async def test_connection_that_is_dead_without_a_word_is_noticed(network: Network) -> None:
+    line = Line(network.url)
+    async with line.open() as (host, port):
+        hints = PostgresHints(
+            lambda: asyncpg.connect(network.url, host=host, port=port, timeout=1),
+            ping_interval=timedelta(milliseconds=50),
+            ping_timeout=timedelta(milliseconds=500),
+        )
+        await hints.start(lambda hint: None)
+        await asyncio.sleep(0.3)  # some pings
+        were_working = hints.are_working
+        line.is_dead = True
+        await eventually(lambda: not hints.are_working)
+        line.is_dead = False
+        await eventually(lambda: hints.are_working)
+        await hints.close()
+
+    assert were_working
 
 
 async def test_start_does_not_wait_for_a_database_that_is_away_and_hints_work_once_it_is_back(network: Network) -> None:
