@@ -107,6 +107,7 @@ class PostgresHints:
 
     async def _serve(self, connection: "asyncpg.Connection[Any]") -> None:
         """Listen and send until the connection breaks."""
+        await connection.execute("SET synchronous_commit = off")  # a notification is a commit, and may be lost
         channel = await connection.fetchval(_CHANNEL)
         own_pid = connection.get_server_pid()
 

@@ -86,6 +86,11 @@ async def eventually(is_so: Callable[[], bool]) -> None:
 ALL = Hint(frozenset({0, 3}), frozenset({1}), frozenset({"e-1"}), frozenset({"e-2", "é\"'"}), is_cluster_changed=True)
 
 
+async def test_hint_does_not_wait_for_the_disk(network: Network) -> None:
+    async with network.listening(synchronous_commit="on") as sender:
+        assert await sender.connections[0].fetchval("SHOW synchronous_commit") == "off"
+
+
 async def test_hint_reaches_all_others_and_not_its_sender(network: Network) -> None:
     async with network.listening() as sender, network.listening() as first, network.listening() as second:
         sender.hints.send(ALL)
