@@ -16,6 +16,7 @@ from server_stub.core.ports import (
 )
 from server_stub.storage import mysql_schema
 from server_stub.storage.mysql_connection import MysqlAddress, MysqlConnection
+from server_stub.storage.mysql_errors import BUSY, CLIENT_ERRORS, DUPLICATE, LOST, UNAVAILABLE
 from server_stub.storage.mysql_session import MysqlSession
 from server_stub.storage.mysql_user_tables import MysqlUserTables
 from server_stub.storage.pool import Pool
@@ -23,22 +24,6 @@ from server_stub.storage.server_store import LostToOthers, ServerStore, ServerSt
 
 _CURRENT_INDEX: Final = "xdb_sys_process_execution_current'"
 """The end of the message of an error over a row that the index refuses."""
-_LOST: Final = frozenset({1020, 1213})
-"""A row that has changed since it was read, and a deadlock."""
-_BUSY: Final = frozenset({1205, 1317, 1969, 3024})
-"""A lock that was not to be had, and statements that were stopped: by an operator, or for the time they took."""
-_DUPLICATE: Final = 1062
-_UNAVAILABLE: Final = frozenset(
-    {
-        *(1040, 1203, 1226),  # too many connections
-        *(1044, 1045, 1049, 1129, 1130, 1698, 3118),  # who may connect to what
-        *(1021, 1037, 1038, 1041, 1114, 1135),  # resources
-        *(1053, 1047, 1927, 3169),  # the server stops, or stopped this connection
-        *(1152, 1158, 1159, 1160, 1161, 1184),  # the network, as the server sees it
-        *(1290, 1792, 1836, 3100, 3101),  # a server that is only to be read from, or cannot commit
-    }
-)
-_CLIENT_ERRORS: Final = range(2000, 3000)
 
 
 class MysqlStore(ServerStore):
@@ -177,11 +162,11 @@ def _translated(connection: MysqlConnection | None = None) -> Iterator[None]:
                 connection.terminate()
             raise StoreUnavailable(f"MySQL is not available: {_reason(error)}") from error
         code = error.args[0]
-        if code in _LOST:
+        if code in LOST:
             raise LostToOthers(_reason(error)) from error
-        if code in _BUSY:
+        if code in BUSY:
             raise StoreBusy(f"MySQL is busy: {_reason(error)}") from error
-        if code == _DUPLICATE and _reason(error).endswith(_CURRENT_INDEX):
+        if code == DUPLICATE and _reason(error).endswith(_CURRENT_INDEX):
             raise ConcurrentStart("another transaction has started an execution of the process id") from error
         raise
 
@@ -192,7 +177,7 @@ def _is_unavailable(error: Exception) -> bool:
         return True
     code = error.args[0] if error.args else None
     if isinstance(code, int) and code:
-        return code in _UNAVAILABLE or code in _CLIENT_ERRORS
+        return code in UNAVAILABLE or code in CLIENT_ERRORS
     return True  # the driver itself: it is not connected, or has lost the thread
 
 

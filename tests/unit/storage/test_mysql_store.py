@@ -12,14 +12,21 @@ from typing import Any
 import pytest
 
 from server_stub.core.changes import Changes
-from server_stub.core.model import LocalAttributeWrite, ProcessKey
-from server_stub.core.ports import CommitOutcomeUnknown, Loaded, StoreBusy, StoreError, StoreUnavailable
+from server_stub.core.model import LocalAttributeWrite, ProcessKey, RowWrite
+from server_stub.core.ports import (
+    CommitOutcomeUnknown,
+    Loaded,
+    RowWriteFailed,
+    StoreBusy,
+    StoreError,
+    StoreUnavailable,
+)
 from server_stub.storage.codec import process_changing, process_fixed
 from server_stub.storage.mysql import MysqlStore
 from server_stub.storage.mysql_connection import MysqlConnection
 from server_stub.storage.mysql_statements import WRITES
 from server_stub.storage.server_store import ServerStoreOptions
-from tests.contract.store.works import Deciding, load, load_one, process, write
+from tests.contract.store.works import Deciding, load, load_one, process, row_key, write
 from tests.services import mariadb
 from tests.services.shared import DatabaseKind
 
@@ -281,6 +288,25 @@ async def test_a_frozen_database_is_given_up(tmp_path: Path) -> None:
 
         assert (await load_one(store)).process.is_running
         await store.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [(1206, StoreBusy), (1030, StoreUnavailable), (1180, StoreUnavailable), (1153, RowWriteFailed)],
+    ids=["lock-table-full", "engine", "error-during-commit", "packet-too-large"],
+)
+async def test_an_error_at_a_row_is_of_the_server_or_of_the_row(
+    store: MysqlStore, code: int, expected: type[StoreError]
+) -> None:
+    async with lent_connection(store) as connection:
+        await connection.execute("CREATE TABLE t (id VARCHAR(9) PRIMARY KEY, v INTEGER)")
+        await connection.execute(
+            "CREATE TRIGGER tr BEFORE INSERT ON t FOR EACH ROW "
+            f"SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'so it is'"
+        )
+
+    with pytest.raises(expected, match="so it is"):
+        await write(store, Changes(row_writes=[RowWrite(row_key("t", "k"), {"v": 1})]))
 
 
 async def test_a_server_that_is_only_to_be_read_from_is_none(tmp_path: Path) -> None:
