@@ -250,7 +250,10 @@ class ServerStore(ABC):
         self, shard_ids: Collection[int], before_ms: int, *, limit: int, after: tuple[int, CallKey] | None
     ) -> list[Call]:
         """Give due calls; see `Store.find_due_calls`. A row that cannot be read is skipped, and logged once."""
-        place = None if after is None else (after[0], *after[1].state)
+        place = None
+        if after is not None:
+            process_execution_id, state_id, number = after[1].state
+            place = after[0], process_execution_id, state_id, number
         calls: list[Call] = []
         while True:
             rows = await self._read(partial(_find_due_calls, shard_ids, before_ms, limit, place))
@@ -269,7 +272,10 @@ class ServerStore(ABC):
         self, shard_ids: Collection[int], before_ms: int, *, limit: int, after: Timer | None
     ) -> list[Timer]:
         """Give due timers; see `Store.find_due_timers`."""
-        place = None if after is None else (after.fire_at_ms, *after.key)
+        place = None
+        if after is not None:
+            process_execution_id, state_id, number, command_index = after.key
+            place = after.fire_at_ms, process_execution_id, state_id, number, command_index
         rows = await self._read(lambda session: session.find_due_timers(shard_ids, before_ms, limit, place))
         return [Timer(TimerKey(*key), fire_at_ms, shard_id) for *key, fire_at_ms, shard_id in rows]
 
