@@ -79,20 +79,34 @@ class Caller:
             UnavailableError: There is no answer.
         """
         try:
-            return await call(self._clients[self._place % len(self._clients)])
+            return await self._call(call)
         except UnavailableError as error:
-            self._place += 1
             if not is_without_effect(error):
                 self._lost_calls.append(str(error))
             raise
 
     async def insist(self, call: Callable[[AsyncClient], Awaitable[T]]) -> T:
         """Call until there is an answer."""
-        while True:
-            try:
-                return await self.once(call)
-            except UnavailableError:
-                await asyncio.sleep(0.05)
+        return await _until_answered(lambda: self.once(call))
+
+    async def watch(self, call: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        """Read or wait until there is an answer; nothing is lost where a call has no effect."""
+        return await _until_answered(lambda: self._call(call))
+
+    async def _call(self, call: Callable[[AsyncClient], Awaitable[T]]) -> T:
+        try:
+            return await call(self._clients[self._place % len(self._clients)])
+        except UnavailableError:
+            self._place += 1
+            raise
+
+
+async def _until_answered(call: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await call()
+        except UnavailableError:
+            await asyncio.sleep(0.05)
 
 
 def is_without_effect(error: UnavailableError) -> bool:
@@ -167,7 +181,7 @@ class Load:
         await _start(caller, lambda client: client.start_object_process(process_id, Ledger, ledger, 1, ONCE))
         known.certain |= {f"{process_id} Post-{posting}" for posting in range(1, POSTINGS + 1)}
         await asyncio.gather(*(_deposit(caller, process_id, f"{process_id} deposit {n}", known) for n in range(2)))
-        assert await caller.insist(lambda client: client.wait_for_process_completion(process_id, int)) == POSTINGS
+        assert await caller.watch(lambda client: client.wait_for_process_completion(process_id, int)) == POSTINGS
 
     async def _use_mailbox(self, caller: Caller, process_id: str) -> None:
         await _start(caller, lambda client: client.start_process(process_id, Mailbox, None, ONCE))
@@ -177,21 +191,21 @@ class Load:
             await _publish(caller, process_id, value)
         with suppress(ProcessNotRunningError):  # the answer to an earlier try was lost, and it has stopped since
             await _publish(caller, process_id, "stop")
-        await caller.insist(lambda client: client.wait_for_process_completion(process_id))
-        values = await caller.insist(lambda client: client.get_data_attributes(process_id, Mailbox))
+        await caller.watch(lambda client: client.wait_for_process_completion(process_id))
+        values = await caller.watch(lambda client: client.get_data_attributes(process_id, Mailbox))
         assert values["received"] == [*sent, "stop"]
 
     async def _use_tree(self, caller: Caller, process_id: str) -> None:
         width = self._rng.randint(1, 4)
         await _start(caller, lambda client: client.start_process(process_id, Tree, width, ONCE))
-        parts = await caller.insist(lambda client: client.wait_for_process_completion(process_id, list[str]))
+        parts = await caller.watch(lambda client: client.wait_for_process_completion(process_id, list[str]))
         assert sorted(part.split()[1] for part in parts) == [str(branch) for branch in range(width)]
 
     async def _use_sleeper(self, caller: Caller, process_id: str) -> None:
         sleep_s = self._rng.uniform(0.1, 3)
         began_s = time.monotonic()
         await _start(caller, lambda client: client.start_process(process_id, Sleeper, sleep_s, ONCE))
-        assert await caller.insist(lambda client: client.wait_for_process_completion(process_id, str)) == "awake"
+        assert await caller.watch(lambda client: client.wait_for_process_completion(process_id, str)) == "awake"
         slept_s = time.monotonic() - began_s
         assert slept_s > sleep_s - CLOCK_TOLERANCE_S
         self.overslept_s = max(self.overslept_s, slept_s - sleep_s)
