@@ -25,6 +25,9 @@ from server_stub.storage.sqlite import SqliteStore
 from server_stub.storage.writes import rows_to_write
 from xdb_sdk.protocol import DEFAULT_NAMESPACE, ExecuteStatus, ProcessStatus, StateStatus, WaitUntilStatus
 
+CLAIM_RANGE = 1
+"""A server claims the calls of its shards as it makes them due, so that they are in no index of unclaimed ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class FloorTransaction:
@@ -176,6 +179,7 @@ def _state(process: ProcessExecution, number: int) -> StateExecution:
         execute_status=ExecuteStatus.RUNNING,
         first_attempt_at_ms=process.started_at_ms,
         due_at_ms=process.started_at_ms,
+        claim_range=CLAIM_RANGE,
     )
 
 
