@@ -65,7 +65,7 @@ async def test_server_that_was_frozen_past_its_lease_has_no_effect_when_it_goes_
 
     load.check_ledgers()
     cluster.check_nothing_is_left()
-    cluster.check_logs()
+    cluster.check_logs("cannot renew leases")  # for whoever stood still, the database took too long
 
 
 async def test_owner_that_is_robbed_stops_soon_and_nothing_happens_twice(new_cluster: NewCluster) -> None:
