@@ -23,7 +23,14 @@ from server_stub.engine.ids import Uuid7Source
 from server_stub.storage import sqlite_statements as sql
 from server_stub.storage.sqlite import SqliteStore
 from server_stub.storage.writes import rows_to_write
-from xdb_sdk.protocol import DEFAULT_NAMESPACE, ExecuteStatus, ProcessStatus, StateStatus, WaitUntilStatus
+from xdb_sdk.protocol import (
+    DEFAULT_NAMESPACE,
+    ExecuteStatus,
+    ProcessStatus,
+    StateOptionsConfig,
+    StateStatus,
+    WaitUntilStatus,
+)
 
 CLAIM_RANGE = 1
 """A server claims the calls of its shards as it makes them due, so that they are in no index of unclaimed ones."""
@@ -161,6 +168,7 @@ def _changed_process(process: ProcessExecution, number: int, *, is_last: bool) -
         process,
         status=ProcessStatus.COMPLETED if is_last else ProcessStatus.RUNNING,
         closed_at_ms=system_clock() if is_last else None,
+        graceful_complete_requested=is_last,
         state_counters={LinkState.__name__: min(number + 1, CHAIN_STEPS)},
         version=number + 1,
     )
@@ -174,10 +182,9 @@ def _state(process: ProcessExecution, number: int) -> StateExecution:
         number=number,
         created_at_ms=process.started_at_ms,
         input=json_text(CHAIN_STEPS + 1 - number),
-        options=definition.wire_options,
+        options=StateOptionsConfig(skip_wait_until=True),  # as a worker sends them: without what is the default
         wait_until_status=WaitUntilStatus.SKIPPED,
         execute_status=ExecuteStatus.RUNNING,
-        first_attempt_at_ms=process.started_at_ms,
         due_at_ms=process.started_at_ms,
         claim_range=CLAIM_RANGE,
     )
