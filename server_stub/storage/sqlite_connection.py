@@ -10,6 +10,7 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 from server_stub.core.ports import StoreError, StoreUnavailable
 from server_stub.storage.sqlite_errors import is_unavailable
@@ -63,7 +64,7 @@ def database_path(location: str | Path) -> str:
     """
     name = str(location)
     if url := _SQLITE_URL.fullmatch(name):
-        name = url["path"] or MEMORY
+        name = unquote(url["path"] or "") or MEMORY
     elif "://" in name:
         raise ValueError(f"{name.partition('://')[0]}:// is not a SQLite URL; use a path or sqlite:///path")
     return name if name == MEMORY else str(Path(name).expanduser().resolve())

@@ -1,15 +1,27 @@
 """What /metrics of each of several servers says of all of them."""
 
+import asyncio
+from collections.abc import Sequence
+
 from tests.servers.processes import ChainProcess
 from tests.servers.test_sharing import two
 from tests.support.scraping import of, scrape
-from tests.support.servers import Servers
+from tests.support.servers import DEADLINE_S, Node, Servers
+
+
+async def all_see_every_shard_owned(nodes: Sequence[Node]) -> None:
+    """Wait until each server has seen what the others have acquired, which may take a beat."""
+    async with asyncio.timeout(DEADLINE_S):
+        for node in nodes:
+            while (await scrape(node.server.api))[of("xdb_server_shards_without_owner")]:  # noqa: ASYNC110  # a scrape
+                await asyncio.sleep(0.02)
 
 
 async def test_each_server_shows_the_members_and_its_own_shards(servers: Servers) -> None:
-    first, second = await two(servers)
+    nodes = await two(servers)
+    await all_see_every_shard_owned(nodes)
 
-    scraped = [await scrape(node.server.api) for node in (first, second)]
+    scraped = [await scrape(node.server.api) for node in nodes]
 
     assert [samples[of("xdb_server_members")] for samples in scraped] == [2, 2]
     assert [samples[of("xdb_server_shards_owned")] for samples in scraped] == [8, 8]
