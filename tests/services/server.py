@@ -20,6 +20,7 @@ from tests.services.guard import Guard, end_tree
 
 _START_DEADLINE_S = 60
 _STOP_DEADLINE_S = 60
+_CLOSING_S = 0.01
 _POLL_S = 0.02
 _LOG_TAIL_CHARACTERS = 2_000
 
@@ -180,7 +181,15 @@ def free_port() -> int:
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end in a thread of its own, also where an event loop runs already."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()
+        return pool.submit(asyncio.run, _and_close(work)).result()
+
+
+async def _and_close(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await work
+    finally:
+        # A driver whose connection was refused closes its transport in the next turns of the loop.
+        await asyncio.sleep(_CLOSING_S)
 
 
 def prepare(command: list[str]) -> None:
