@@ -12,7 +12,7 @@ from tests.simulation.world import World
 from tests.support import virtual_time
 from tests.support.databases import KINDS, Database, Databases, Kind
 
-SEEDS: dict[Kind, str] = {"sqlite": "0:2000", "postgresql": "2000:2275", "mariadb": "2275:2550"}
+SEEDS: dict[Kind, str] = {"sqlite": "0:2000", "postgresql": "2000:2100", "mariadb": "2100:2200"}
 """Which seeds each database lives through: fewer where each transaction costs a round trip."""
 CHUNK = 25
 
