@@ -52,6 +52,20 @@ class ClusterView:
     shards: Sequence[Shard]
 
 
+class Neighbours(Protocol):
+    """What is known of the other servers at the moment."""
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether there are any."""
+        ...
+
+    @property
+    def has_hints(self) -> bool:
+        """Whether their hints get here."""
+        ...
+
+
 class Coordinator(Protocol):
     """The part of a database in which servers find each other and share the shards out. Each method is a transaction.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from server_stub.core.cluster import Hint
+from server_stub.core.cluster import Hint, Neighbours
 from server_stub.core.model import CallKey, Timer
 from server_stub.core.ports import Clock, Ownership, Store
 
@@ -25,18 +25,8 @@ _INTERVALS_OF_TIMERS = 5
 """Timers are looked for less often: most that another server makes come with a call, and both are found together."""
 
 
-class Neighbours(Protocol):
-    """What is known of the other servers at the moment."""
-
-    @property
-    def has_peers(self) -> bool:
-        """Whether there are any."""
-        ...
-
-    @property
-    def has_hints(self) -> bool:
-        """Whether their hints get here."""
-        ...
+class SharingNeighbours(Neighbours, Protocol):
+    """The other servers, with whom shards are shared."""
 
     @property
     def has_handovers(self) -> bool:
@@ -87,7 +77,7 @@ class Poller:
         store: Store,
         clock: Clock,
         ownership: Ownership,
-        neighbours: Neighbours,
+        neighbours: SharingNeighbours,
         room: CallRoom,
         claim: Callable[[Sequence[CallKey]], Awaitable[object]],
         plan_timers: Callable[[Sequence[Timer]], None],

@@ -4,9 +4,8 @@ import asyncio
 import logging
 from collections.abc import Collection
 from contextlib import suppress
-from typing import Protocol
 
-from server_stub.core.cluster import Hint
+from server_stub.core.cluster import Hint, Neighbours
 from server_stub.core.ports import Store
 from server_stub.engine.waiters import Waiters
 
@@ -15,20 +14,6 @@ logger = logging.getLogger(__name__)
 _SHORTEST_INTERVAL_S = 0.02
 _INTERVAL_PER_WAIT_S = 0.0005
 """However many waits begin, no more than the inverse of it are looked up in a second."""
-
-
-class Neighbours(Protocol):
-    """What is known of the other servers at the moment."""
-
-    @property
-    def has_peers(self) -> bool:
-        """Whether there are any."""
-        ...
-
-    @property
-    def has_hints(self) -> bool:
-        """Whether their hints get here."""
-        ...
 
 
 class RemoteWatch:

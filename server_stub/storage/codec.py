@@ -39,6 +39,12 @@ from xdb_sdk.protocol import (
 Row = Sequence[Any]
 """What a driver reads or binds: None, int, float, str or bytes for each column."""
 
+
+def only_row(rows: Sequence[Row]) -> Row | None:
+    """Give the one row that was asked for, if there is one."""
+    return rows[0] if rows else None
+
+
 PROCESS_FIXED: Final = (
     "process_execution_id",
     "namespace",

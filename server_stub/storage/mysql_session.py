@@ -9,7 +9,7 @@ from server_stub.core.model import LocalAttributeRead, ProcessKey, RowKey, RowRe
 from server_stub.core.ports import MappingRefused
 from server_stub.storage import mysql_statements as sql
 from server_stub.storage.cluster_codec import view_of
-from server_stub.storage.codec import Row
+from server_stub.storage.codec import Row, only_row
 from server_stub.storage.mysql_connection import MysqlConnection
 from server_stub.storage.mysql_user_tables import MysqlUserTables
 from server_stub.storage.session import MessageIdKey
@@ -149,8 +149,10 @@ class MysqlSession:
     ) -> Row | None:
         """Give a state; see `ServerSession.find_state`."""
         if wait_for_key is None:
-            return _only(await self.connection.fetch(sql.FIND_STATE, [process_execution_id, state_id, number]))
-        return _only(await self.connection.fetch(sql.FIND_STATE_BY_KEY, [process_execution_id, state_id, wait_for_key]))
+            return only_row(await self.connection.fetch(sql.FIND_STATE, [process_execution_id, state_id, number]))
+        return only_row(
+            await self.connection.fetch(sql.FIND_STATE_BY_KEY, [process_execution_id, state_id, wait_for_key])
+        )
 
     async def count_messages(self, process_execution_id: str) -> dict[str, int]:
         """Count messages; see `ServerSession.count_messages`."""
@@ -212,7 +214,3 @@ class MysqlSession:
         """See `Coordinator.leave`."""
         await self.connection.execute(sql.RELEASE_ALL, [member_id])
         await self.connection.execute(sql.LEAVE, [member_id])
-
-
-def _only(rows: Sequence[Row]) -> Row | None:
-    return rows[0] if rows else None

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
@@ -37,7 +36,7 @@ from server_stub.storage.mysql_errors import (
     is_of_row,
 )
 from server_stub.storage.server_user_tables import Ordinal, RowGroup, ServerTable, ServerUserTables
-from server_stub.storage.server_values import canonical_number, to_wire
+from server_stub.storage.server_values import to_wire
 from server_stub.storage.user_tables import Operation, is_system_name, row_error
 from xdb_sdk.protocol import ColumnValue
 
@@ -86,12 +85,6 @@ class MysqlUserTables(ServerUserTables[MysqlConnection, MysqlTable]):
 
     def _to_wire(self, column: MysqlColumn, value: Any) -> ColumnValue:
         return _to_wire(column, value)
-
-    def _canonical(self, column: MysqlColumn, value: ColumnValue) -> ColumnValue:
-        bound = to_database(column, value)
-        if isinstance(bound, Decimal):
-            bound = canonical_number(column, bound)
-        return _to_wire(column, bound)
 
     def _identity(self, table: MysqlTable, row: RowKey) -> object | None:
         """Tell keys of ASCII apart where the collation finds no more in them than the case, and blanks at the end."""

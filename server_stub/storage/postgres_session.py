@@ -11,7 +11,7 @@ from server_stub.core.model import LocalAttributeRead, ProcessKey, RowKey, RowRe
 from server_stub.core.ports import MappingRefused
 from server_stub.storage import postgres_statements as sql
 from server_stub.storage.cluster_codec import view_of
-from server_stub.storage.codec import PROCESS_COLUMNS, Row
+from server_stub.storage.codec import PROCESS_COLUMNS, Row, only_row
 from server_stub.storage.postgres_errors import committing
 from server_stub.storage.postgres_user_tables import PostgresUserTables
 from server_stub.storage.session import MessageIdKey, Overtaken
@@ -186,8 +186,8 @@ class PostgresSession:
     ) -> Row | None:
         """Give a state; see `ServerSession.find_state`."""
         if wait_for_key is None:
-            return _only(await self.fetch(sql.FIND_STATE, process_execution_id, state_id, number))
-        return _only(await self.fetch(sql.FIND_STATE_BY_KEY, process_execution_id, state_id, wait_for_key))
+            return only_row(await self.fetch(sql.FIND_STATE, process_execution_id, state_id, number))
+        return only_row(await self.fetch(sql.FIND_STATE_BY_KEY, process_execution_id, state_id, wait_for_key))
 
     async def count_messages(self, process_execution_id: str) -> dict[str, int]:
         """Count messages; see `ServerSession.count_messages`."""
@@ -241,10 +241,6 @@ def _together(texts: Sequence[str]) -> str:
         return texts[0]
     named = ", ".join(f"w{number} AS ({text})" for number, text in enumerate(texts))
     return f"WITH {named} SELECT"
-
-
-def _only(rows: Sequence[Row]) -> Row | None:
-    return rows[0] if rows else None
 
 
 def _arrays(rows: Iterable[Sequence[Any]], width: int = 0) -> list[Sequence[Any]]:

@@ -25,7 +25,7 @@ from server_stub.storage.columns import (
 )
 from server_stub.storage.postgres_errors import database_error, is_of_row
 from server_stub.storage.server_user_tables import Ordinal, RowGroup, ServerTable, ServerUserTables, Values
-from server_stub.storage.server_values import canonical_number, to_wire
+from server_stub.storage.server_values import to_wire
 from server_stub.storage.user_tables import Operation, is_system_name, row_error
 from xdb_sdk.protocol import ColumnValue
 
@@ -68,12 +68,6 @@ class PostgresUserTables(ServerUserTables[Connection, PostgresTable]):
 
     def _to_wire(self, column: PostgresColumn, value: Any) -> ColumnValue:
         return to_wire(column, value)
-
-    def _canonical(self, column: PostgresColumn, value: ColumnValue) -> ColumnValue:
-        bound = to_database(column, value)
-        if isinstance(bound, Decimal):
-            bound = canonical_number(column, bound)
-        return to_wire(column, bound)
 
     async def _select(self, connection: Connection, group: RowGroup[PostgresTable]) -> Sequence[Sequence[Any]]:
         return await self._selected(connection, group, "")

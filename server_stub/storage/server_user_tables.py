@@ -16,12 +16,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from server_stub.core.model import RowKey, RowRead, RowWrite, RowWriteMode
 from server_stub.core.ports import MappingRefused, RowReadFailed, RowWriteFailed, StoreRetry
 from server_stub.storage import user_tables
 from server_stub.storage.columns import ColumnValueRefused, UserColumn
+from server_stub.storage.server_values import canonical_number
 from server_stub.storage.user_tables import (
     Operation,
     RowRefused,
@@ -156,10 +158,6 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
         """Give the wire value of what was read."""
 
     @abstractmethod
-    def _canonical(self, column: Any, value: ColumnValue) -> ColumnValue:
-        """Give a key value in the one form that it has, or raise `ColumnValueRefused`."""
-
-    @abstractmethod
     async def _select(self, connection: _ConnectionT, group: RowGroup[_TableT]) -> Sequence[Sequence[Any]]:
         """Give, for each row that there is, its ordinal and the columns."""
 
@@ -190,6 +188,13 @@ class ServerUserTables(ABC, Generic[_ConnectionT, _TableT]):
     def _identity(self, table: _TableT, row: RowKey) -> object | None:
         """Give the same for all keys that may name one row; None when each key of the table may name it."""
         return row if table.is_key_exact else None
+
+    def _canonical(self, column: Any, value: ColumnValue) -> ColumnValue:
+        """Give a key value in the one form that it has, or raise `ColumnValueRefused`."""
+        bound = self._to_database(column, value)
+        if isinstance(bound, Decimal):
+            bound = canonical_number(column, bound)
+        return self._to_wire(column, bound)
 
     # --- tables ---
 
