@@ -120,6 +120,8 @@ class PostgresStore(ServerStore):
                     "jit": "off",
                     # A table may grow long after a statement over it was planned.
                     "enable_seqscan": "off",
+                    # The values never matter to the plan, and planning a commit anew costs more than running it.
+                    "plan_cache_mode": "force_generic_plan",
                     "default_transaction_isolation": "read committed",
                     "lock_timeout": _milliseconds(options.lock_timeout.total_seconds()),
                     "statement_timeout": _milliseconds(options.statement_timeout.total_seconds()),
