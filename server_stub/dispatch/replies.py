@@ -133,6 +133,12 @@ def problem_of(error: ValidationError) -> str:
 
 
 def _worker_failure(url: str, status: int, body: Json) -> CallFailure:
+    if 300 <= status < 400:
+        return invalid_response(
+            f"POST {url} was answered {status}, a redirect; redirects are not followed: "
+            "make the worker URL one that answers by itself",
+            status,
+        )
     try:
         error = WorkerErrorBody.model_validate(body)
     except ValidationError:

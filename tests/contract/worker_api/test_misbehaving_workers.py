@@ -208,18 +208,45 @@ async def test_length_that_promises_more_than_comes_is_a_broken_connection() -> 
     assert (await failure_of(behave)).kind is FailureKind.UNREACHABLE
 
 
-async def test_redirect_is_not_followed() -> None:
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_redirect_is_not_followed_and_the_failure_says_so(status: int) -> None:
+    paths: list[str] = []
+    elsewhere: list[str] = []
+
+    async def lure(request: RawRequest) -> None:
+        elsewhere.append(request.path)
+        await request.answer_all()
+
+    async with raw_worker(lure) as target:
+
+        async def behave(request: RawRequest) -> None:
+            paths.append(request.path)
+            location = f"location: {target.url}{WORKER_BATCH_PATH}"
+            await request.write(head(status, location, "content-length: 5") + b"moved")
+
+        failure = await failure_of(behave)
+
+    assert (failure.kind, failure.http_status) == (FailureKind.INVALID_RESPONSE, status)
+    assert f"{WORKER_BATCH_PATH} was answered {status}, a redirect; redirects are not followed" in failure.details
+    assert paths == [WORKER_BATCH_PATH]
+    assert elsewhere == []
+
+
+async def test_redirect_of_a_worker_without_batches_is_not_followed() -> None:
     paths: list[str] = []
 
     async def behave(request: RawRequest) -> None:
         paths.append(request.path)
-        await request.write(head(307, "location: /elsewhere", "content-length: 5") + b"moved")
+        if request.path == WORKER_BATCH_PATH:
+            await request.write(head(404, "content-length: 0"))
+        else:
+            await request.write(head(302, "location: /elsewhere", "content-length: 0"))
 
     failure = await failure_of(behave)
 
-    assert (failure.kind, failure.http_status) == (FailureKind.INVALID_RESPONSE, 307)
-    assert "'moved'" in failure.details
-    assert paths == [WORKER_BATCH_PATH]
+    assert (failure.kind, failure.http_status) == (FailureKind.INVALID_RESPONSE, 302)
+    assert "redirects are not followed" in failure.details
+    assert paths == [WORKER_BATCH_PATH, EXECUTE_PATH]
 
 
 async def test_compressed_answer_is_not_unpacked() -> None:

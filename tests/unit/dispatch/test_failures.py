@@ -50,7 +50,7 @@ async def test_worker_error_keeps_status_type_detail_and_whether_to_repeat(has_b
 
 
 @pytest.mark.parametrize("has_batch_endpoint", [True, False], ids=["batch", "single"])
-@pytest.mark.parametrize("status", [201, 301, 302, 307, 400, 404, 429, 500, 502, 503])
+@pytest.mark.parametrize("status", [201, 400, 404, 429, 500, 502, 503])
 async def test_any_other_status_is_a_failed_attempt(status: int, has_batch_endpoint: bool) -> None:
     answer = Answer(status, {"errorType": "Oops", "detail": "oh no"})
 
@@ -60,7 +60,21 @@ async def test_any_other_status_is_a_failed_attempt(status: int, has_batch_endpo
 
 
 @pytest.mark.parametrize("has_batch_endpoint", [True, False], ids=["batch", "single"])
-@pytest.mark.parametrize("status", [307, 404, 500, 502, 503])
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
+@pytest.mark.parametrize("body", [None, "moved", {"errorType": "Oops", "detail": "oh no"}], ids=["no", "text", "error"])
+async def test_redirect_is_a_failed_attempt_that_says_that_it_is_not_followed(
+    body: Json, status: int, has_batch_endpoint: bool
+) -> None:
+    outcome = await outcome_of(answering(Answer(status, body)), has_batch_endpoint=has_batch_endpoint)
+
+    assert isinstance(outcome, CallFailure)
+    assert (outcome.kind, outcome.http_status) == (FailureKind.INVALID_RESPONSE, status)
+    assert outcome.details.startswith(f"POST {WORKER_URL}/api/v1/xdb/worker/")
+    assert f"was answered {status}, a redirect; redirects are not followed" in outcome.details
+
+
+@pytest.mark.parametrize("has_batch_endpoint", [True, False], ids=["batch", "single"])
+@pytest.mark.parametrize("status", [404, 500, 502, 503])
 @pytest.mark.parametrize(
     ("body", "excerpt"),
     [
