@@ -28,6 +28,7 @@ from server_stub.delivery.delivery import Delivery
 from server_stub.delivery.poller import Poller
 from server_stub.dispatch.dispatcher import Dispatcher
 from server_stub.dispatch.http import HttpTransport
+from server_stub.dispatch.limited import LimitedTransport
 from server_stub.dispatch.transport import WorkerTransport
 from server_stub.engine.committer import Committer
 from server_stub.engine.ids import Uuid7Source
@@ -139,6 +140,8 @@ class Server:
             max_transactions=1 if keeper is None else part_options.transactions_at_a_time(settings),
         )
         sink = CommitterSink(self.committer)
+        if not settings.allowed_worker_urls.is_any:
+            transport = LimitedTransport(transport, settings.allowed_worker_urls)
         self.dispatcher = Dispatcher(transport, store, sink, part_options.dispatch_options(settings), clock)
         self._delivery = Delivery(
             store,

@@ -12,6 +12,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any, get_args, get_type_hints
 
+from server_stub.core.allowed_urls import ANY_URL, AllowedUrls
 from server_stub.core.cluster import Role
 
 KIB = 1024
@@ -125,6 +126,11 @@ class ServerSettings:
     worker_headers: Annotated[Mapping[str, str], 'Headers of requests to workers, as JSON: {"Name": "value"}.'] = field(
         default_factory=dict
     )
+    allowed_worker_urls: Annotated[
+        AllowedUrls,
+        "Where workers may be, separated by commas: URLs, each for what is below it, or * for anywhere; "
+        "https://*.example.com stands for one label.",
+    ] = ANY_URL
 
     worker_connect_timeout: Annotated[timedelta, "How long a connection to a worker may take to be made."] = timedelta(
         seconds=5
@@ -391,6 +397,7 @@ _PARSERS: Mapping[Any, Callable[[str], Any]] = {
     timedelta: parse_duration,
     Mapping[str, str]: _parse_headers,
     frozenset[Role]: _parse_roles,
+    AllowedUrls: AllowedUrls.parse,
 }
 
 

@@ -83,6 +83,7 @@ def operations_options(settings: ServerSettings) -> OperationsOptions:
         max_rpc_timeout_ms=round(settings.max_rpc_timeout.total_seconds() * 1_000),
         commit_timeout_s=settings.commit_timeout.total_seconds(),
         recheck_s=settings.recheck_interval.total_seconds(),
+        allowed_worker_urls=settings.allowed_worker_urls,
     )
 
 

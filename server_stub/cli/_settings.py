@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from server_stub.config import SETTINGS, LoadedSettings, Setting, SettingError, load_settings
+from server_stub.core.allowed_urls import AllowedUrls
 from server_stub.core.cluster import Role
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -54,4 +55,13 @@ def _metavar(setting: Setting) -> str:
         return "|".join(kind)
     if kind is int:
         return "SIZE" if setting.name.endswith("_bytes") else "NUMBER"
-    return {bool: "true|false", timedelta: "DURATION", str: "TEXT", frozenset[Role]: "ROLES"}.get(kind, "JSON")
+    return _METAVARS.get(kind, "JSON")
+
+
+_METAVARS: Mapping[Any, str] = {
+    bool: "true|false",
+    timedelta: "DURATION",
+    str: "TEXT",
+    frozenset[Role]: "ROLES",
+    AllowedUrls: "URLS",
+}

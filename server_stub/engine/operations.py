@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from server_stub.core.allowed_urls import ANY_URL, AllowedUrls, not_allowed
 from server_stub.core.call_events import RpcReturned
 from server_stub.core.client_events import (
     PublishMessages,
@@ -93,6 +94,7 @@ class OperationsOptions:
     """How long a call of a client may take to be committed."""
     recheck_s: float = 10.0
     """How often a long poll looks at the database by itself: a safety net, since commits wake it."""
+    allowed_worker_urls: AllowedUrls = ANY_URL
 
 
 class Operations:
@@ -133,7 +135,7 @@ class Operations:
 
     async def start(self, request: StartRequest) -> StartAnswer:
         """Start a process execution (semantics 1)."""
-        worker_url = _worker_url(request.worker_url)
+        worker_url = self._worker_url(request.worker_url)
         tables = tuple([await self._answered(self._store.canonical_mapping(mapping)) for mapping in request.tables])
         request = request.model_copy(update={"worker_url": worker_url, "tables": tables})
         shard_id = shard_of(ProcessKey(request.namespace, request.process_id), self._num_shards)
@@ -158,7 +160,7 @@ class Operations:
     async def update_config(self, request: UpdateConfigRequest) -> DoneAnswer:
         """Change the worker URL or the timeout of a running execution."""
         if request.worker_url is not None:
-            request = request.model_copy(update={"worker_url": _worker_url(request.worker_url)})
+            request = request.model_copy(update={"worker_url": self._worker_url(request.worker_url)})
         return await self._commit(UpdateConfig(request))
 
     async def describe(self, request: DescribeRequest) -> DescribeAnswer:
@@ -263,6 +265,15 @@ class Operations:
                     return state_answer(process, state, server_stopping=self._waiters.is_stopping)
                 await self._news(subscription, deadline)
 
+    def _worker_url(self, url: str) -> str:
+        try:
+            worker_url = normal_url(url)
+        except ValueError as error:
+            raise refusal(ErrorSubType.INVALID_REQUEST, f"workerUrl {error}") from error
+        if not self._options.allowed_worker_urls.allow(worker_url):
+            raise refusal(ErrorSubType.INVALID_REQUEST, f"workerUrl {not_allowed(worker_url)}")
+        return worker_url
+
     def _may_wait(self, deadline: float) -> bool:
         return not self._waiters.is_stopping and asyncio.get_running_loop().time() < deadline
 
@@ -306,13 +317,6 @@ class Operations:
             raise of_store_error(error) from error
         except CommitterFull as error:
             raise too_busy() from error
-
-
-def _worker_url(url: str) -> str:
-    try:
-        return normal_url(url)
-    except ValueError as error:
-        raise refusal(ErrorSubType.INVALID_REQUEST, f"workerUrl {error}") from error
 
 
 def _deadline(timeout_ms: int) -> float:

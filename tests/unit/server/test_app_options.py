@@ -9,6 +9,7 @@ import pytest
 
 from server_stub import part_options
 from server_stub.config import SETTINGS, ServerSettings
+from server_stub.core.allowed_urls import AllowedUrls
 
 CHANGED: dict[Any, Callable[[Any], Any]] = {
     int: lambda value: value + 7,
@@ -20,7 +21,12 @@ OTHERS = {
     name: CHANGED[setting.value_type](setting.default)
     for name, setting in SETTINGS.items()
     if setting.value_type in CHANGED
-} | {"durability": "NORMAL", "log_level": "DEBUG", "worker_headers": {"X-A": "b"}}
+} | {
+    "durability": "NORMAL",
+    "log_level": "DEBUG",
+    "worker_headers": {"X-A": "b"},
+    "allowed_worker_urls": AllowedUrls(("http://a",)),
+}
 
 
 INNER = {"notify", "page_size"}

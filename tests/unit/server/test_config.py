@@ -18,6 +18,7 @@ from server_stub.config import (
     load_settings,
     unknown_variables,
 )
+from server_stub.core.allowed_urls import ANY_URL, AllowedUrls
 from server_stub.core.cluster import Role
 
 
@@ -67,6 +68,8 @@ def test_default_can_be_given_as_it_is_shown(name: str) -> None:
         ("database_url", "sqlite://", "sqlite://"),
         ("database_url", "postgresql+asyncpg://h/db", "postgresql+asyncpg://h/db"),
         ("roles", "api, SYSTEM,async", frozenset(Role)),
+        ("allowed_worker_urls", "http://a:1, https://*.b.c", AllowedUrls(("http://a:1", "https://*.b.c"))),
+        ("allowed_worker_urls", "*", ANY_URL),
     ],
 )
 def test_text_is_read(name: str, text: str, value: Any) -> None:
@@ -102,6 +105,9 @@ def test_text_is_read(name: str, text: str, value: Any) -> None:
         ("roles", "api", "a SQLite database has one server"),
         ("lease", "5s", "at least three times heartbeat"),
         ("member_timeout", "3s", "at least twice heartbeat"),
+        ("allowed_worker_urls", "", "write * to allow every URL"),
+        ("allowed_worker_urls", "worker:8802", "write it like http://127.0.0.1:8802"),
+        ("allowed_worker_urls", "http://u:secret@h", "has a user name or password"),
     ],
 )
 def test_wrong_text_is_refused_with_a_remedy(name: str, text: str, message: str) -> None:
