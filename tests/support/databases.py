@@ -34,10 +34,30 @@ BINARY_TYPE: Final[Mapping[Kind, str]] = {"sqlite": "BLOB", "postgresql": "BYTEA
 """The type of binary data without a bound."""
 
 NUM_SHARDS: Final = 1
-# A call on virtual time ends before the next one begins.
-_OPTIONS: Final = ServerStoreOptions(max_connections=2, num_shards=NUM_SHARDS)
+_OPTIONS: Final = ServerStoreOptions(num_shards=NUM_SHARDS)
 _KEPT_TABLES: Final = ("xdb_sys_cluster", "xdb_sys_shard")
 """Have the rows of a new database."""
+
+# Whatever is in the schema, of every kind, but what goes with its extension, or with its column as a sequence.
+_DROPS_ON_POSTGRES: Final = r"""
+SELECT format('DROP EXTENSION %I CASCADE', extname) FROM pg_extension WHERE extname <> 'plpgsql'
+UNION ALL
+SELECT format('DROP SCHEMA %I CASCADE', nspname) FROM pg_namespace
+WHERE nspname NOT IN (current_schema(), 'information_schema') AND nspname NOT LIKE 'pg\_%'
+UNION ALL
+SELECT format('DROP %s IF EXISTS %s CASCADE', made.type, made.identity)
+FROM pg_depend AS placed, pg_identify_object(placed.classid, placed.objid, 0) AS made
+WHERE placed.refclassid = 'pg_namespace'::regclass AND placed.refobjid = current_schema()::regnamespace
+AND starts_with(made.name, 'xdb_sys_') IS NOT TRUE AND NOT EXISTS (
+    SELECT FROM pg_depend AS owned
+    WHERE (owned.classid, owned.objid) = (placed.classid, placed.objid) AND owned.deptype IN ('e', 'i')
+    AND owned.refobjid <> owned.objid  -- a table is partitioned by a column of its own
+)
+"""
+_DROPS_ON_MARIADB: Final = r"""
+SELECT concat('DROP ', if(table_type = 'VIEW', 'VIEW', 'TABLE'), ' `', replace(table_name, '`', '``'), '`')
+FROM information_schema.tables WHERE table_schema = database() AND table_name NOT LIKE 'xdb\_sys\_%'
+"""
 
 
 class Database(ABC):
@@ -110,7 +130,7 @@ class ServerDatabase(Database):
         return self._thread.run(self._find_tables())
 
     def clear(self) -> None:
-        """Drop the tables of the application, and delete the rows of the server's."""
+        """Drop all that the application has made, and delete the rows of the server's tables."""
         self._thread.run(self._clear())
 
     def close(self) -> None:
@@ -153,9 +173,9 @@ class PostgresDatabase(ServerDatabase):
         return [name for (name,) in found]
 
     async def _clear(self) -> None:
-        names = [name for name in await self._find_tables() if name not in _KEPT_TABLES]
-        if names:
-            await self._connection.execute(";".join(map(_clearing, names)))
+        statements = [statement for (statement,) in await self._execute(_DROPS_ON_POSTGRES)]
+        statements += map(_emptying, filter(_is_emptied, await self._find_tables()))
+        await self._connection.execute(";".join(statements))
 
     async def _disconnect(self) -> None:
         await self._connection.close()
@@ -169,7 +189,6 @@ class MariadbDatabase(ServerDatabase):
     def __init__(self, url: str, thread: LoopThread) -> None:
         super().__init__(url, thread)
         self._connection = thread.run(self._connect())
-        self.sql("ALTER DATABASE CHARACTER SET utf8mb4")
 
     async def open_store(self) -> Store:
         return await MysqlStore.open(self.url, _OPTIONS)
@@ -202,17 +221,22 @@ class MariadbDatabase(ServerDatabase):
         return [name for (name,) in found]
 
     async def _clear(self) -> None:
-        for name in await self._find_tables():
-            if name not in _KEPT_TABLES:
-                await self._execute(_clearing(name))
+        drops = [statement for (statement,) in await self._execute(_DROPS_ON_MARIADB)]
+        if drops:
+            drops = ["SET foreign_key_checks = 0", *drops, "SET foreign_key_checks = 1"]
+        for statement in (*drops, *map(_emptying, filter(_is_emptied, await self._find_tables()))):
+            await self._execute(statement)
 
     async def _disconnect(self) -> None:
         await self._connection.ensure_closed()
 
 
-def _clearing(name: str) -> str:
-    # A few rows are deleted sooner than a table is truncated.
-    return f"DELETE FROM {name}" if is_system_name(name) else f"DROP TABLE {_quoted(name)} CASCADE"
+def _is_emptied(name: str) -> bool:
+    return is_system_name(name) and name not in _KEPT_TABLES
+
+
+def _emptying(name: str) -> str:
+    return f"DELETE FROM {name}"  # a few rows are deleted sooner than a table is truncated
 
 
 def _quoted(name: str) -> str:
@@ -227,10 +251,14 @@ class Databases:
 
     Args:
         server_url: Gives the URL of the server of a kind; its error is passed on.
+        mariadb_character_set: That of text where the application names none; None leaves it to the server.
     """
 
-    def __init__(self, server_url: Callable[[shared.DatabaseKind], str]) -> None:
+    def __init__(
+        self, server_url: Callable[[shared.DatabaseKind], str], *, mariadb_character_set: str | None = "utf8mb4"
+    ) -> None:
         self._server_url = server_url
+        self._mariadb_character_set = mariadb_character_set
         self._opened = ExitStack()
         self._on_servers: dict[Kind, ServerDatabase] = {}
         self._thread: LoopThread | None = None
@@ -261,6 +289,8 @@ class Databases:
         url = self._opened.enter_context(shared.database(kind, server_url))
         database = _SERVER_DATABASES[kind](url, self._thread)
         self._opened.callback(database.close)
+        if kind == "mariadb" and self._mariadb_character_set:
+            database.sql(f"ALTER DATABASE CHARACTER SET {self._mariadb_character_set}")
         return database
 
     def close(self) -> None:

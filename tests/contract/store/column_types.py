@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from tests.contract.store.databases import DATABASES, Database, Kind
+from tests.contract.store.databases import DATABASES, Database
+from tests.support.databases import Kind
 
 _NAMES: Final[Mapping[Kind, Mapping[str, str]]] = {
     "sqlite": {"INSTANT": "TIMESTAMP", "LONG TEXT": "TEXT"},
@@ -38,12 +39,6 @@ _KEY_NAMES: Final[Mapping[Kind, Mapping[str, str]]] = {
 }
 
 
-def kind_of(database_name: str) -> Kind:
-    """Give the kind of a database of `DATABASES`."""
-    kinds: tuple[Kind, ...] = ("sqlite", "postgresql", "mariadb")
-    return next(kind for kind in kinds if database_name.startswith(kind))
-
-
 def column_type(kind: Kind, name: str) -> str:
     """Give the name that a type has in a database."""
     return _NAMES[kind].get(name, name)
@@ -65,4 +60,4 @@ def on_each_database(
     common: Iterable[tuple[Any, ...]], own: Mapping[Kind, Iterable[tuple[Any, ...]]] | None = None
 ) -> list[tuple[Any, ...]]:
     """Give table cases, the name of the database in front: the common ones for each, and those of its kind."""
-    return [(name, *case) for name in DATABASES for case in (*common, *(own or {}).get(kind_of(name), ()))]
+    return [(name, *case) for name, kind in DATABASES.items() for case in (*common, *(own or {}).get(kind, ()))]

@@ -1,20 +1,27 @@
 """Fixtures of the contract suite: each test runs over each database."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from server_stub.core.ports import Store
-from tests.contract.store.databases import DATABASES, Database, NewDatabase, open_database
+from tests.contract.store.databases import DATABASES, Database, open_database
+from tests.support.databases import Databases
+
+
+@pytest.fixture(scope="session")
+def databases(request: pytest.FixtureRequest) -> Iterator[Databases]:
+    """Give the databases, with the character set of text that their servers take by themselves."""
+    databases = Databases(lambda kind: request.getfixturevalue(f"{kind}_server_url"), mariadb_character_set=None)
+    yield databases
+    databases.close()
 
 
 @pytest.fixture(params=DATABASES)
-async def database(
-    request: pytest.FixtureRequest, tmp_path: Path, new_database: NewDatabase
-) -> AsyncIterator[Database]:
+async def database(request: pytest.FixtureRequest, databases: Databases, tmp_path: Path) -> AsyncIterator[Database]:
     """Give an empty database."""
-    async with open_database(request.param, tmp_path, new_database) as opened:
+    async with open_database(request.param, databases, tmp_path) as opened:
         yield opened
 
 

@@ -1,22 +1,29 @@
-"""The databases that the contract suite runs over. A new store adds a class here, not tests."""
+"""What the contract suite runs over: each database with its store."""
 
-import re
-from collections.abc import AsyncIterator, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from server_stub.core.ports import Store
-from server_stub.storage.mysql import MysqlStore
-from server_stub.storage.postgres import PostgresStore
-from server_stub.storage.server_store import ServerStoreOptions
-from server_stub.storage.sqlite import MEMORY, SqliteOptions, SqliteStore, Synchronous
+from server_stub.storage.sqlite import MEMORY, SqliteStore
 from tests.services.shared import DatabaseKind
+from tests.support import databases
+from tests.support.databases import Databases, Kind
 
-Kind: TypeAlias = Literal["sqlite", "postgresql", "mariadb"]
 NewDatabase: TypeAlias = Callable[[DatabaseKind], str]
 """Gives the URL of a new, empty database."""
+
+DATABASES: Final[Mapping[str, Kind]] = {
+    "sqlite-file": "sqlite",
+    "sqlite-memory": "sqlite",
+    "postgresql": "postgresql",
+    "mariadb": "mariadb",
+}
+"""All that each test runs over, and whose SQL the application writes there."""
+
+SERVERS: Final = tuple(name for name, kind in DATABASES.items() if kind != "sqlite")
 
 
 class Database(Protocol):
@@ -32,105 +39,47 @@ class Database(Protocol):
         """The store under test."""
         ...
 
-    async def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    async def run(self, statement: str) -> list[tuple[Any, ...]]:
         """Run SQL as the application does, in a transaction of its own."""
         ...
 
-    async def close(self) -> None:
-        """Close the store."""
+
+class StoredDatabase:
+    """A database that the application reaches on a connection of its own."""
+
+    def __init__(self, database: databases.Database, store: Store) -> None:
+        self.kind = database.kind
+        self.store = store
+        self._database = database
+
+    async def run(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run SQL as the application does. The store goes on meanwhile, since it may hold what is waited for."""
+        return await asyncio.to_thread(self._database.sql, statement)
 
 
-class SqliteDatabase:
-    """A SQLite database: a file of its own, or memory. Values of the application's SQL are marked by `?`."""
+class MemoryDatabase:
+    """A SQLite database in memory, which nobody but its store can reach."""
 
     kind: Kind = "sqlite"
 
-    def __init__(self, location: str) -> None:
-        # Waiting for the disk changes nothing that a test can see.
-        self.store = SqliteStore.open(location, SqliteOptions(synchronous=Synchronous.OFF))
+    def __init__(self) -> None:
+        self.store = SqliteStore.open(MEMORY)
 
-    async def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    async def run(self, statement: str) -> list[tuple[Any, ...]]:
         """Run SQL as the application does."""
-        return await self.store.run_sql(statement, values)
-
-    async def close(self) -> None:
-        """Close the store."""
-        await self.store.close()
-
-
-class PostgresDatabase:
-    """A PostgreSQL database. Values of the application's SQL are marked by `?` as for the others."""
-
-    kind: Kind = "postgresql"
-
-    def __init__(self, store: PostgresStore) -> None:
-        self.store = store
-
-    @classmethod
-    async def open(cls, url: str) -> "PostgresDatabase":
-        """Open an empty database."""
-        return cls(await PostgresStore.open(url, ServerStoreOptions(num_shards=1)))
-
-    async def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run SQL as the application does."""
-        numbers = count(1)
-        marked = re.sub(r"\?", lambda _: f"${next(numbers)}", statement)
-        connection = await self.store.connect()
-        try:
-            return [tuple(row) for row in await connection.fetch(marked, *values)]
-        finally:
-            await connection.close()
-
-    async def close(self) -> None:
-        """Close the store."""
-        await self.store.close()
-
-
-class MysqlDatabase:
-    """A MariaDB database. Its application has names in double quotes, as the others, and values marked by `?`."""
-
-    kind: Kind = "mariadb"
-
-    def __init__(self, store: MysqlStore) -> None:
-        self.store = store
-
-    @classmethod
-    async def open(cls, url: str) -> "MysqlDatabase":
-        """Open an empty database."""
-        return cls(await MysqlStore.open(url, ServerStoreOptions(num_shards=1)))
-
-    async def run(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run SQL as the application does."""
-        connection = await self.store.connect()
-        try:
-            await connection.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES,PIPES_AS_CONCAT')")
-            return await connection.fetch(statement.replace("?", "%s"), values)
-        finally:
-            await connection.close()
-
-    async def close(self) -> None:
-        """Close the store."""
-        await self.store.close()
-
-
-DATABASES = ("sqlite-file", "sqlite-memory", "postgresql", "mariadb")
+        return await self.store.run_sql(statement, ())
 
 
 @asynccontextmanager
-async def open_database(name: str, directory: Path, new_database: NewDatabase) -> AsyncIterator[Database]:
-    """Open an empty database of a kind, and close it."""
-    match name:
-        case "sqlite-file":
-            opened: Database = SqliteDatabase(str(directory / "xdb.db"))
-        case "sqlite-memory":
-            opened = SqliteDatabase(MEMORY)
-        case "postgresql":
-            opened = await PostgresDatabase.open(new_database("postgresql"))
-        case "mariadb":
-            opened = await MysqlDatabase.open(new_database("mariadb"))
-        case _:
-            raise ValueError(name)
+async def open_database(name: str, databases: Databases, directory: Path) -> AsyncIterator[Database]:
+    """Open the store of an empty database of `DATABASES`, and close it."""
+    opened: Database
+    if name == "sqlite-memory":
+        opened = MemoryDatabase()
+    else:
+        database = databases.empty(DATABASES[name], directory)
+        opened = StoredDatabase(database, await database.open_store())
     try:
         yield opened
     finally:
-        await opened.close()
+        await opened.store.close()

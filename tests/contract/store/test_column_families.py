@@ -8,8 +8,9 @@ import pytest
 from server_stub.core.model import RowRead
 from server_stub.core.ports import RowWriteFailed, Store
 from tests.contract.store.column_types import column_type, on_each_database
-from tests.contract.store.databases import Database, Kind
+from tests.contract.store.databases import Database
 from tests.contract.store.works import row_key, write_row
+from tests.support.databases import Kind
 from xdb_sdk.protocol import Json
 
 ROW = row_key("t", 1)

@@ -1,7 +1,7 @@
 """Transactions of two servers that meet at several rows of the user's tables wait for each other, and never both."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -9,11 +9,11 @@ import pytest
 
 from server_stub.core.changes import Changes
 from server_stub.core.model import RowKey, RowRead, RowWrite, RowWriteMode
-from server_stub.core.ports import Needs
+from server_stub.core.ports import Needs, Store
 from tests.contract.store.column_types import key_type
-from tests.contract.store.databases import Database, open_database
+from tests.contract.store.databases import SERVERS
 from tests.contract.store.works import Deciding, row_key
-from tests.services.shared import DatabaseKind
+from tests.support.databases import Databases
 
 TIMES = 60
 
@@ -23,21 +23,20 @@ LAST_ORDER = row_key("orders", "c")
 STOCK = row_key("stock", "a")
 
 
-@pytest.fixture(params=["postgresql", "mariadb"])
-async def servers(
-    request: pytest.FixtureRequest, tmp_path: Path, new_database: Callable[[DatabaseKind], str]
-) -> AsyncIterator[list[Database]]:
+@pytest.fixture(params=SERVERS)
+async def servers(request: pytest.FixtureRequest, databases: Databases, tmp_path: Path) -> AsyncIterator[list[Store]]:
     """Give one database as two servers have it, with three rows in each of two tables of the user."""
-    url = new_database(request.param)
+    database = databases.empty(request.param, tmp_path)
+    key = key_type(database.kind, "TEXT")
+    for table in ("orders", "stock"):
+        database.sql(f"CREATE TABLE {table} (id {key} PRIMARY KEY, n INTEGER, m INTEGER)")
+        database.sql(f"INSERT INTO {table} VALUES ('a', 0, 0), ('b', 0, 0), ('c', 0, 0)")
     async with AsyncExitStack() as stack:
-        opened = [
-            await stack.enter_async_context(open_database(request.param, tmp_path, lambda _: url)) for _ in range(2)
-        ]
-        key = key_type(opened[0].kind, "TEXT")
-        for table in ("orders", "stock"):
-            await opened[0].run(f"CREATE TABLE {table} (id {key} PRIMARY KEY, n INTEGER, m INTEGER)")
-            await opened[0].run(f"INSERT INTO {table} VALUES ('a', 0, 0), ('b', 0, 0), ('c', 0, 0)")
-        yield opened
+        stores = []
+        for _ in range(2):
+            stores.append(await database.open_store())
+            stack.push_async_callback(stores[-1].close)
+        yield stores
 
 
 def written(*writes: RowWrite) -> Deciding:
@@ -87,12 +86,12 @@ MEETINGS = {
 
 @pytest.mark.parametrize("meeting", MEETINGS)
 async def test_two_servers_that_lock_the_same_rows_never_wait_for_each_other_both(
-    servers: list[Database], meeting: str
+    servers: list[Store], meeting: str
 ) -> None:
-    async def work(server: Database, transaction: Deciding) -> None:
+    async def work(server: Store, transaction: Deciding) -> None:
         for _ in range(TIMES):
-            await server.store.transact(transaction)
+            await server.transact(transaction)
 
     await asyncio.gather(*map(work, servers, MEETINGS[meeting]))
 
-    assert [server.store.counters.retries for server in servers] == [0, 0]
+    assert [server.counters.retries for server in servers] == [0, 0]

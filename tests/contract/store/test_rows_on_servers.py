@@ -11,19 +11,16 @@ from server_stub.core.changes import Changes
 from server_stub.core.model import RowKey, RowRead, RowWrite, RowWriteMode
 from server_stub.core.ports import Loaded, MappingRefused, Needs, RowReadFailed, RowWriteFailed, Store
 from tests.contract.store.column_types import key_type, on_each_database
-from tests.contract.store.databases import DATABASES, Database, Kind, NewDatabase, open_database
+from tests.contract.store.databases import SERVERS, Database, open_database
 from tests.contract.store.works import Deciding, load, row_key, write, write_row
+from tests.support.databases import Databases, Kind
 from xdb_sdk.protocol import TableMapping
-
-SERVERS = [name for name in DATABASES if not name.startswith("sqlite")]
 
 
 @pytest.fixture(params=SERVERS)
-async def database(
-    request: pytest.FixtureRequest, tmp_path: Path, new_database: NewDatabase
-) -> AsyncIterator[Database]:
+async def database(request: pytest.FixtureRequest, databases: Databases, tmp_path: Path) -> AsyncIterator[Database]:
     """Give an empty database on a server."""
-    async with open_database(request.param, tmp_path, new_database) as opened:
+    async with open_database(request.param, databases, tmp_path) as opened:
         yield opened
 
 

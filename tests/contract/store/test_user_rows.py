@@ -7,8 +7,9 @@ import pytest
 from server_stub.core.model import RowKey, RowRead, RowWriteMode
 from server_stub.core.ports import MappingRefused, Needs, RowReadFailed, RowWriteFailed, Store
 from tests.contract.store.column_types import column_type, key_type, on_each_database
-from tests.contract.store.databases import Database, Kind
+from tests.contract.store.databases import Database
 from tests.contract.store.works import load, row_key, write_row
+from tests.support.databases import Kind
 from xdb_sdk.protocol import Json, TableMapping
 
 ADA = row_key("users", 1)

@@ -5,8 +5,9 @@ import pytest
 from server_stub.core.model import RowRead
 from server_stub.core.ports import Needs, Store
 from tests.contract.store.column_types import forget_tables, key_type, on_each_database
-from tests.contract.store.databases import Database, Kind
+from tests.contract.store.databases import Database
 from tests.contract.store.works import created, load, process, row_key, write
+from tests.support.databases import Kind
 from xdb_sdk.protocol import TableMapping
 
 
