@@ -48,7 +48,7 @@ class StoredDatabase:
     """A database that the application reaches on a connection of its own."""
 
     def __init__(self, database: databases.Database, store: Store) -> None:
-        self.kind = database.kind
+        self.kind: Kind = database.kind
         self.store = store
         self._database = database
 

@@ -36,7 +36,9 @@ class Deciding:
     ) -> None:
         self._decide = decide
         self._needs = needs or Needs()
-        self._selection = Selection(set(execution_ids), set(process_keys), touches_rows or bool(self._needs.rows))
+        self._selection = Selection(
+            set(execution_ids), set(process_keys), touches_rows=touches_rows or bool(self._needs.rows)
+        )
 
     def selection(self) -> Selection:
         """Say which executions to load."""
