@@ -12,6 +12,7 @@ import click
 import uvicorn
 
 from server_stub.app import Server
+from server_stub.cli._collector import calm_collector
 from server_stub.cli._listen import listen, shown_url
 from server_stub.cluster.identity import place_of
 from server_stub.config import SETTINGS, ServerSettings
@@ -53,6 +54,7 @@ async def _serve(settings: ServerSettings, listener: socket.socket) -> None:
         ws="none",
         timeout_graceful_shutdown=math.ceil(settings.shutdown_grace.total_seconds()),
     )
+    calm_collector()
     await _UvicornServer(config, server).serve(sockets=[listener])
 
 

@@ -59,6 +59,7 @@ def worker(app: str, host: str, port: int, log_level: str, shutdown_grace: timed
     """
     import uvicorn
 
+    from server_stub.cli._collector import calm_collector
     from server_stub.cli._imports import import_named
     from server_stub.cli._listen import listen, shown_url
     from server_stub.cli._logging import logging_config
@@ -81,6 +82,7 @@ def worker(app: str, host: str, port: int, log_level: str, shutdown_grace: timed
 
             ChangeReload(config, target=server.run, sockets=[listener]).run()
             return
+        calm_collector()
         server.run(sockets=[listener])
     if not server.started:
         raise click.ClickException(f"{app} did not start; the log says why")
