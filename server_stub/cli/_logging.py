@@ -7,6 +7,8 @@ import time
 from typing import Any
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_QUOTED = frozenset(" \"'=")
+"""Characters that a value is not shown with as it is."""
 
 
 class FactFormatter(logging.Formatter):
@@ -15,12 +17,18 @@ class FactFormatter(logging.Formatter):
     Values with blanks, quotes or control characters are written as JSON, so that no value looks like another line.
     """
 
-    default_time_format = "%Y-%m-%dT%H:%M:%S"
-    default_msec_format = "%s.%03dZ"
-
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        self.converter = time.gmtime
+        self._second = 0
+        self._second_text = ""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802  # the name is logging's
+        """Write when it was logged, in UTC. Many lines are of one second, whose text is kept: it costs most."""
+        second = int(record.created)
+        if second != self._second:
+            self._second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._second = second
+        return f"{self._second_text}.{int(record.msecs):03d}Z"
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name is logging's
         """Write the record's first line."""
@@ -30,12 +38,14 @@ class FactFormatter(logging.Formatter):
 
 def _text(value: Any) -> str:
     text = str(value)
-    is_plain = text.isprintable() and text and not any(character in text for character in " \"'=")
+    is_plain = text.isprintable() and text and _QUOTED.isdisjoint(text)
     return text if is_plain else json.dumps(text)
 
 
 def set_up_logging(level: str) -> None:
-    """Log as `logging_config` says."""
+    """Log as `logging_config` says, in a process that is all ours: a record holds only what its line shows."""
+    logging._srcfile = None  # as its documentation has it, so that no caller is looked for
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.config.dictConfig(logging_config(level))
 
 
