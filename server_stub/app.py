@@ -39,6 +39,7 @@ from server_stub.engine.waiters import Waiters
 from server_stub.metrics import ServerMetrics, Sources
 from server_stub.storage.opening import open_store
 from server_stub.storage.server_store import ServerStore
+from server_stub.upkeep.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +169,7 @@ class Server:
             poll_s = settings.poll_fallback.total_seconds()
             watch = RemoteWatch(store, self._waiters, keeper, longest_interval_s=poll_s)
             self._cluster = _Cluster(keeper, hints, poller, watch)
+        self.claims = part_options.claims(settings, num_shards=ownership.num_shards)
         self.operations = Operations(
             committer=self.committer,
             store=store,
@@ -176,8 +178,10 @@ class Server:
             clock=clock,
             ids=ids,
             num_shards=ownership.num_shards,
+            claims=self.claims,
             options=part_options.operations_options(settings),
         )
+        self._upkeep = Upkeep(store, clock, settings.upkeep_interval)
         self.api = ServiceApi(
             self.operations,
             self.check_ready,
@@ -277,6 +281,8 @@ class Server:
             await self._cluster.start(self._delivery, self.dispatcher, self._on_hint)
         self.committer.start()
         self._delivery.start()
+        if Role.SYSTEM in self._settings.roles:
+            self._upkeep.start()
 
     async def __aenter__(self) -> Self:
         """Give the server itself."""
@@ -334,6 +340,7 @@ class Server:
             await self._cluster.keeper.drain()
             await self._cluster.watch.close()
             await self._cluster.poller.close()
+        await self._upkeep.close()
         await self._delivery.close()
         await self.dispatcher.close(self._settings.shutdown_grace.total_seconds())
         await self.committer.close()

@@ -27,6 +27,13 @@ class Durability(StrEnum):
     NORMAL = "NORMAL"
 
 
+class MismatchRule(StrEnum):
+    """What is made of a request id that comes again with another request: WARN repeats its answer, REJECT says 409."""
+
+    WARN = "WARN"
+    REJECT = "REJECT"
+
+
 class LogLevel(StrEnum):
     """What is logged; INFO has one line for each request and each failed attempt."""
 
@@ -154,6 +161,14 @@ class ServerSettings:
         seconds=10
     )
 
+    request_ttl: Annotated[
+        timedelta, "How long a request id is remembered, so that the request is carried out once; 1h to 30 days."
+    ] = timedelta(hours=24)
+    on_request_mismatch: Annotated[
+        MismatchRule, "What a request id that asks for something else gets: WARN the first answer, REJECT a 409."
+    ] = MismatchRule.WARN
+    upkeep_interval: Annotated[timedelta, "How often is looked for what is to be forgotten."] = timedelta(minutes=1)
+
     num_shards: Annotated[
         int, "Parts of the work that several servers share; fixed when the system tables are made, 1 on SQLite."
     ] = 16
@@ -189,6 +204,8 @@ class ServerSettings:
             raise SettingError(
                 "look_ahead", "it must be longer than rescan_interval, or what is due between two scans is late"
             )
+        if not timedelta(hours=1) <= self.request_ttl <= timedelta(days=30):
+            raise SettingError("request_ttl", "it must be from 1h, longer than any client repeats a call, to 720h")
         if not self.roles:
             raise SettingError("roles", f"a server does something; give some of {', '.join(Role)}")
         if self.roles == {Role.SYSTEM}:

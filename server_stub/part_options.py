@@ -2,10 +2,11 @@
 
 from server_stub.api.limits import ApiLimits
 from server_stub.cluster.keeper import KeeperOptions
-from server_stub.config import ServerSettings
+from server_stub.config import MismatchRule, ServerSettings
 from server_stub.delivery.delivery import DeliveryOptions
 from server_stub.delivery.poller import PollerOptions
 from server_stub.dispatch.options import DispatchOptions
+from server_stub.engine.claims import Claims
 from server_stub.engine.operations import OperationsOptions
 from server_stub.storage.server_store import ServerStoreOptions
 from server_stub.storage.sqlite import SqliteOptions, Synchronous
@@ -84,6 +85,15 @@ def operations_options(settings: ServerSettings) -> OperationsOptions:
         commit_timeout_s=settings.commit_timeout.total_seconds(),
         recheck_s=settings.recheck_interval.total_seconds(),
         allowed_worker_urls=settings.allowed_worker_urls,
+    )
+
+
+def claims(settings: ServerSettings, *, num_shards: int) -> Claims:
+    """Say how requests are remembered."""
+    return Claims(
+        num_shards=num_shards,
+        lifetime_ms=round(settings.request_ttl.total_seconds() * 1_000),
+        rejects_mismatch=settings.on_request_mismatch is MismatchRule.REJECT,
     )
 
 

@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from server_stub.api.batch import Batch
 from server_stub.api.body import ClientDisconnected, check_announced_size, read_body
-from server_stub.api.calls import Calls, Response, log_request, response_of
+from server_stub.api.calls import CallHeaders, Calls, Response, log_request, response_of
 from server_stub.api.limits import ApiLimits
 from server_stub.api.measures import RequestMeasures
 from server_stub.api.openapi import SERVICE_DOCUMENT, WORKER_DOCUMENT
@@ -27,7 +27,7 @@ from server_stub.api.operations import OPERATIONS, Operation, ServiceOperations
 from server_stub.api.refusals import internal_error, refusal, unavailable, unknown_operation
 from server_stub.core.ports import StoreError
 from server_stub.engine.errors import ServiceError
-from xdb_sdk.protocol import SERVICE_BATCH_PATH, SERVICE_PREFIX, ErrorSubType
+from xdb_sdk.protocol import REQUEST_ID_HEADER, SERVICE_BATCH_PATH, SERVICE_PREFIX, ErrorSubType
 from xdb_sdk.protocol.tracing import valid_trace_context
 
 logger = logging.getLogger(__name__)
@@ -124,7 +124,8 @@ class ServiceApi:
         except ClientDisconnected:
             logger.debug("call cut off")
         else:
-            await _send(send, await self._calls.respond(operation, body, _trace_context(scope)))
+            headers = CallHeaders(_trace_context(scope), _request_id(scope))
+            await _send(send, await self._calls.respond(operation, body, headers))
 
     async def _serve_batch(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -179,6 +180,7 @@ class ServiceApi:
 
 _CLOSE = (b"connection", b"close")
 """Sent where part of a body is left unread: nobody is to send, or read, the rest of it."""
+_REQUEST_ID_HEADER = REQUEST_ID_HEADER.lower().encode()
 
 
 def _path_below_mount(scope: Scope) -> str:
@@ -193,6 +195,13 @@ def _trace_context(scope: Scope) -> str | None:
     if parent is None:
         return None
     return valid_trace_context((parent if state is None else parent + b" " + state).decode("latin-1"))
+
+
+def _request_id(scope: Scope) -> str | None:
+    for name, value in scope["headers"]:
+        if name == _REQUEST_ID_HEADER:
+            return str(value.decode("latin-1"))
+    return None
 
 
 def _label(scope: Scope) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from server_stub.api.limits import ApiLimits
 from server_stub.api.measures import RequestMeasures
@@ -15,7 +15,14 @@ from server_stub.api.operations import OPERATIONS, Operation, ServiceOperations
 from server_stub.api.refusals import internal_error, invalid_fields, invalid_request, too_large
 from server_stub.core.json_text import find_json_problem
 from server_stub.engine.errors import ServiceError
-from xdb_sdk.protocol import ServiceRequest, WireModel, find_large_value
+from xdb_sdk.protocol import (
+    REQUEST_ID_HEADER,
+    RepeatableRequest,
+    RequestId,
+    ServiceRequest,
+    WireModel,
+    find_large_value,
+)
 from xdb_sdk.protocol.tracing import Kind, Trace, traced
 
 logger = logging.getLogger(__name__)
@@ -28,6 +35,18 @@ class Response:
     status: int
     body: bytes
     retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallHeaders:
+    """What the headers of a request tell that has one call: what the call itself may say, too."""
+
+    trace_context: str | None = None
+    request_id: str | None = None
+
+
+_NO_HEADERS = CallHeaders()
+_REQUEST_ID: TypeAdapter[str] = TypeAdapter(RequestId)
 
 
 def response_of(error: ServiceError) -> Response:
@@ -52,17 +71,14 @@ class Calls:
             operation.name: getattr(operations, operation.method) for operation in OPERATIONS.values()
         }
 
-    async def respond(self, operation: Operation, body: bytes, trace_context: str | None = None) -> Response:
-        """Carry out a call whose body is the request of `operation`. Never raises an `Exception`.
-
-        `trace_context` is what the headers tell; what the request says itself is better.
-        """
+    async def respond(self, operation: Operation, body: bytes, headers: CallHeaders = _NO_HEADERS) -> Response:
+        """Carry out a call whose body is the request of `operation`. Never raises an `Exception`."""
         began_s = time.perf_counter()
         request: ServiceRequest | None = None
         try:
             request = self._parse(operation, body)
-            if request.trace_context is None and trace_context is not None:
-                request = _within(request, trace_context)
+            if headers != _NO_HEADERS:
+                request = _with_headers(request, headers)
             response = await self.carry_out(operation, request, body)
         except ServiceError as error:
             response = response_of(error)
@@ -117,6 +133,30 @@ class Calls:
             raise too_large(large, f"{limits.max_value_bytes} bytes", "max_value_bytes")
         if problem := find_json_problem(text, max_depth=limits.max_json_depth):
             raise invalid_request(problem)
+
+
+def _with_headers(request: ServiceRequest, headers: CallHeaders) -> ServiceRequest:
+    """Give the request what the headers tell; the trace that it names itself is better.
+
+    Raises:
+        ServiceError: It has another request id, or one that is none.
+    """
+    if request.trace_context is None and headers.trace_context is not None:
+        request = _within(request, headers.trace_context)
+    if headers.request_id is None or not isinstance(request, RepeatableRequest):
+        return request
+    if request.request_id not in (None, headers.request_id):
+        raise invalid_request(
+            f"the header {REQUEST_ID_HEADER} says {headers.request_id!r}, and requestId {request.request_id!r}; "
+            "give one of them, or the same"
+        )
+    try:
+        request_id = _REQUEST_ID.validate_python(headers.request_id)
+    except ValidationError as error:
+        raise invalid_request(
+            f"the header {REQUEST_ID_HEADER} must have 1 to 128 printable ASCII characters"
+        ) from error
+    return request.model_copy(update={"request_id": request_id})
 
 
 def _within(request: ServiceRequest, trace_context: str | None) -> ServiceRequest:

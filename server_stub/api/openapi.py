@@ -89,7 +89,9 @@ _WORKER_BATCH_DESCRIPTION = f"""{_BATCH_DESCRIPTION}
 A worker may leave this path out, and answer 404 or 405: the server then sends it single calls.
 """
 
-_COMMON_ERRORS: Mapping[int, tuple[ErrorSubType, ...]] = {
+_Errors: TypeAlias = Mapping[int, tuple[ErrorSubType, ...]]
+
+_COMMON_ERRORS: _Errors = {
     400: (ErrorSubType.INVALID_REQUEST, ErrorSubType.PAYLOAD_TOO_LARGE),
     405: (ErrorSubType.METHOD_NOT_ALLOWED,),
     429: (ErrorSubType.TOO_MANY_REQUESTS,),
@@ -99,34 +101,41 @@ _COMMON_ERRORS: Mapping[int, tuple[ErrorSubType, ...]] = {
 _RETRY_AFTER = {"Retry-After": {"description": "Seconds to wait before repeating.", "schema": {"type": "integer"}}}
 _ALLOW = {"Allow": {"description": "The methods that the path takes.", "schema": {"type": "string"}}}
 _HEADERS: Mapping[int, Document] = {405: _ALLOW, 429: _RETRY_AFTER, 503: _RETRY_AFTER}
-_NOT_FOUND = {404: (ErrorSubType.PROCESS_NOT_FOUND,)}
-_NOT_RUNNING = {409: (ErrorSubType.PROCESS_NOT_RUNNING,)}
+_NOT_FOUND: _Errors = {404: (ErrorSubType.PROCESS_NOT_FOUND,)}
+_REUSED: _Errors = {409: (ErrorSubType.REQUEST_ID_REUSED,)}
+_NOT_RUNNING: _Errors = {409: (ErrorSubType.PROCESS_NOT_RUNNING, ErrorSubType.REQUEST_ID_REUSED)}
+_STARTING: _Errors = {
+    409: (ErrorSubType.PROCESS_ALREADY_STARTED, ErrorSubType.REQUEST_ID_REUSED),
+    424: (ErrorSubType.APP_DATABASE_WRITE_ERROR,),
+}
+_CALLING: _Errors = {
+    423: (ErrorSubType.LOCK_NOT_ACQUIRED,),
+    424: (
+        ErrorSubType.WORKER_EXECUTION_ERROR,
+        ErrorSubType.WORKER_TIMEOUT,
+        ErrorSubType.WORKER_UNREACHABLE,
+        ErrorSubType.INVALID_WORKER_RESPONSE,
+        ErrorSubType.APP_DATABASE_READ_ERROR,
+        ErrorSubType.APP_DATABASE_WRITE_ERROR,
+    ),
+}
+_CALLED_ONCE = (ErrorSubType.PROCESS_NOT_RUNNING, ErrorSubType.REQUEST_ID_REUSED, ErrorSubType.RETRY_LATER)
 
-_ERRORS: Mapping[str, Mapping[int, tuple[ErrorSubType, ...]]] = {
-    "start": {409: (ErrorSubType.PROCESS_ALREADY_STARTED,), 424: (ErrorSubType.APP_DATABASE_WRITE_ERROR,)},
-    "stop": _NOT_FOUND,
+_ERRORS: Mapping[str, _Errors] = {
+    "start": _STARTING,
+    "stop": {**_NOT_FOUND, **_REUSED},
     "describe": _NOT_FOUND,
     "list": {},
-    "publish": _NOT_FOUND | _NOT_RUNNING,
-    "rpc": {
-        **_NOT_FOUND,
-        **_NOT_RUNNING,
-        423: (ErrorSubType.LOCK_NOT_ACQUIRED,),
-        424: (
-            ErrorSubType.WORKER_EXECUTION_ERROR,
-            ErrorSubType.WORKER_TIMEOUT,
-            ErrorSubType.WORKER_UNREACHABLE,
-            ErrorSubType.INVALID_WORKER_RESPONSE,
-            ErrorSubType.APP_DATABASE_READ_ERROR,
-            ErrorSubType.APP_DATABASE_WRITE_ERROR,
-        ),
-    },
+    "publish": {**_NOT_FOUND, **_NOT_RUNNING},
+    "publish-or-start": {**_STARTING, 409: (ErrorSubType.PROCESS_ALREADY_STARTED, *_NOT_RUNNING[409])},
+    "rpc": {**_NOT_FOUND, **_CALLING, 409: _CALLED_ONCE},
+    "rpc-or-start": {**_CALLING, 409: (ErrorSubType.PROCESS_ALREADY_STARTED, *_CALLED_ONCE)},
     "wait-for-completion": _NOT_FOUND,
     "wait-for-state-completion": _NOT_FOUND,
-    "get-attributes": _NOT_FOUND | {424: (ErrorSubType.APP_DATABASE_READ_ERROR,)},
-    "set-attributes": _NOT_FOUND | _NOT_RUNNING | {424: (ErrorSubType.APP_DATABASE_WRITE_ERROR,)},
+    "get-attributes": {**_NOT_FOUND, 424: (ErrorSubType.APP_DATABASE_READ_ERROR,)},
+    "set-attributes": {**_NOT_FOUND, **_NOT_RUNNING, 424: (ErrorSubType.APP_DATABASE_WRITE_ERROR,)},
     "skip-timer": {404: (ErrorSubType.PROCESS_NOT_FOUND, ErrorSubType.TIMER_NOT_FOUND), **_NOT_RUNNING},
-    "update-config": _NOT_FOUND | _NOT_RUNNING,
+    "update-config": {**_NOT_FOUND, **_NOT_RUNNING},
 }
 
 _WORKER_LINE_TYPES: Mapping[str, type[BaseModel]] = {

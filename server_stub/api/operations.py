@@ -13,7 +13,11 @@ from xdb_sdk.protocol import (
     ListAnswer,
     ListRequest,
     PublishAnswer,
+    PublishOrStartAnswer,
+    PublishOrStartRequest,
     PublishRequest,
+    RpcOrStartAnswer,
+    RpcOrStartRequest,
     RpcRequest,
     RpcServiceAnswer,
     ServiceRequest,
@@ -57,6 +61,14 @@ class ServiceOperations(Protocol):
 
     async def rpc(self, request: RpcRequest) -> RpcServiceAnswer:
         """Call an RPC of the process."""
+        ...
+
+    async def publish_or_start(self, request: PublishOrStartRequest) -> PublishOrStartAnswer:
+        """Publish to the running execution, or to one that is started."""
+        ...
+
+    async def rpc_or_start(self, request: RpcOrStartRequest) -> RpcOrStartAnswer:
+        """Call an RPC of the running execution, or of one that is started."""
         ...
 
     async def wait_for_completion(self, request: WaitForCompletionRequest) -> WaitForCompletionAnswer:
@@ -103,6 +115,8 @@ OPERATIONS: Mapping[str, Operation] = {
         Operation("list", "list_processes", ListRequest, ListAnswer),
         Operation("publish", "publish", PublishRequest, PublishAnswer),
         Operation("rpc", "rpc", RpcRequest, RpcServiceAnswer),
+        Operation("publish-or-start", "publish_or_start", PublishOrStartRequest, PublishOrStartAnswer),
+        Operation("rpc-or-start", "rpc_or_start", RpcOrStartRequest, RpcOrStartAnswer),
         Operation("wait-for-completion", "wait_for_completion", WaitForCompletionRequest, WaitForCompletionAnswer),
         Operation("wait-for-state-completion", "wait_for_state_completion", WaitForStateRequest, WaitForStateAnswer),
         Operation("get-attributes", "get_attributes", GetAttributesRequest, GetAttributesAnswer),

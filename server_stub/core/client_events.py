@@ -78,6 +78,10 @@ class StartProcess(Event[StartAnswer]):
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> StartAnswer:
         previous_id = loaded.current.get(self.key)
         previous = loaded.executions[previous_id] if previous_id is not None else None
+        request_id = self.request.request_id
+        if request_id is not None and previous is not None and previous.process.create_request_id == request_id:
+            # The request is forgotten, and what it started is still there.
+            return StartAnswer(process_execution_id=previous.process.process_execution_id, already_started=True)
         try:
             check_reuse(self.request, previous.process if previous else None)
         except Refused:
@@ -110,9 +114,13 @@ class PublishMessages(Event[PublishAnswer]):
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> PublishAnswer:
         execution = running_target(loaded, self.request)
         edit = Edit(execution, changes, now_ms)
-        published = publish(edit, self.request.messages)
+        sequence_ids = publish(edit, self.request.messages)
         settle_waits(edit, fed={message.queue_name for message in self.request.messages})
-        return PublishAnswer(process_execution_id=execution.process.process_execution_id, published=published)
+        return PublishAnswer(
+            process_execution_id=execution.process.process_execution_id,
+            published=len(sequence_ids) - sequence_ids.count(None),
+            sequence_ids=tuple(sequence_ids),
+        )
 
 
 _STOP_STATUS = {

@@ -51,14 +51,15 @@ def write_local_attributes(edit: Edit, values: Mapping[str, Json]) -> None:
         edit.changes.local_attribute_writes.append(LocalAttributeWrite(process_execution_id, name, json_text(value)))
 
 
-def publish(edit: Edit, messages: Iterable[Message]) -> int:
-    """Append messages to their queues, once for each message id, and return how many were new."""
+def publish(edit: Edit, messages: Iterable[Message]) -> list[int | None]:
+    """Append messages to their queues, once for each message id, and give the number of each; None if it was known."""
     process, execution = edit.process, edit.execution
-    published = 0
+    sequence_ids: list[int | None] = []
     for message in messages:
         if message.message_id is not None:
             seen = (message.queue_name, message.message_id)
             if seen in execution.known_message_ids:
+                sequence_ids.append(None)
                 continue
             execution.known_message_ids.add(seen)
         queued = QueuedMessage(
@@ -68,13 +69,12 @@ def publish(edit: Edit, messages: Iterable[Message]) -> int:
             message_id=message.message_id,
             payload=message.payload,
         )
+        sequence_ids.append(process.next_sequence_id)
         process.next_sequence_id += 1
         execution.queues.setdefault(message.queue_name, []).append(queued)
         edit.changes.add_message(queued)
-        published += 1
-    if published:
         edit.touch_process()
-    return published
+    return sequence_ids
 
 
 def apply_writes(edit: Edit, effects: Effects) -> None:

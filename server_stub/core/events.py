@@ -7,7 +7,7 @@ event was made for; an event that comes too late does nothing.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from server_stub.core.changes import Changes
 from server_stub.core.model import (
@@ -33,13 +33,12 @@ ResultT = TypeVar("ResultT")
 
 
 class Event(ABC, Generic[ResultT]):
-    """Something that happened to one process execution.
+    """Something that happened to one process execution."""
 
-    `is_repeatable` says that applying it twice is the same as once, so that it may be committed again when it is not
-    known whether it was.
-    """
-
-    is_repeatable: ClassVar[bool] = False
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether applying it twice is the same as once: it is committed again when nobody knows whether it was."""
+        return False
 
     @abstractmethod
     def select(self, selection: Selection) -> None:

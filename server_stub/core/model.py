@@ -6,7 +6,7 @@ inside it; what the core does look at is parsed into the wire models.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import NamedTuple, TypeAlias
 
 from pydantic_core import to_json
@@ -61,6 +61,53 @@ class StateKey(NamedTuple):
     def state_execution_id(self) -> str:
         """The text form `<state id>-<number>` of the API edges (semantics 1.1)."""
         return f"{self.state_id}-{self.number}"
+
+
+class RequestType(IntEnum):
+    """What kinds of requests are carried out once: to each the same id means another one. The numbers are stored."""
+
+    START = 1
+    PUBLISH = 2
+    STOP = 3
+    RESET = 4
+    RPC = 5
+    PAUSE = 6
+    RESUME = 7
+    RETRY = 8
+    SKIP_TIMER = 9
+    COMPLETE_STATE = 10
+    UPDATE_CONFIG = 11
+    SET_ATTRIBUTES = 12
+
+
+class RequestKey(NamedTuple):
+    """Names a request that is carried out once."""
+
+    namespace: str
+    process_id: str
+    request_type: RequestType
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """A request that was carried out: a row of xdb_sys_request (idempotency-and-shards D.3).
+
+    Attributes:
+        result: The answer, as JSON; None while the request is only reserved.
+        fingerprint: A hash of what it asked for.
+        expires_at_ms: From when on the request is forgotten.
+        version: Of two clusters' records of one request, the larger one wins.
+    """
+
+    key: RequestKey
+    shard_id: int
+    process_execution_id: str
+    fingerprint: str
+    result: JsonText | None
+    created_at_ms: int
+    expires_at_ms: int
+    version: int = 0
 
 
 class CallKey(NamedTuple):
@@ -145,6 +192,8 @@ class ProcessExecution:
     next_wait_order: int = 1
     """Rank of the next wait to be registered; the oldest wait is served first."""
     shard_id: int = 0
+    create_request_id: str | None = None
+    """Of the request that started it, which starts no other while this one is current, however late it comes again."""
     trace_context: str | None = None
     """Trace of the start, for the calls that it leads to: `<traceparent>`, or `<traceparent> <tracestate>`."""
     version: int = 1

@@ -13,6 +13,8 @@ from server_stub.core.model import (
     LocalAttributeRead,
     ProcessExecution,
     ProcessKey,
+    RequestKey,
+    RequestRecord,
     RowKey,
     RowRead,
     StateExecution,
@@ -25,12 +27,14 @@ from xdb_sdk.protocol import DatabaseErrorInfo, Json, ListRequest, TableMapping
 class Selection:
     """What a transaction concerns: executions by id, and current executions by process id.
 
-    `touches_rows` says that it may write rows of the user's tables, or has to find what a locking call was given
-    unchanged; without it a store may do with fewer locks.
+    `request_keys` are those of requests, which may have been carried out before. `touches_rows` says that it may write
+    rows of the user's tables, or has to find what a locking call was given unchanged; without it a store may do with
+    fewer locks.
     """
 
     execution_ids: set[str] = field(default_factory=set)
     process_keys: set[ProcessKey] = field(default_factory=set)
+    request_keys: set[RequestKey] = field(default_factory=set)
     touches_rows: bool = False
 
 
@@ -56,7 +60,8 @@ class Needs:
 class Loaded:
     """What a transaction has loaded.
 
-    `current` maps each asked process key that exists to its execution id; `rows` and `local_attributes` answer the
+    `current` maps each asked process key that exists to its execution id; `requests` holds those requests that are
+    remembered, also if they have expired; `rows` and `local_attributes` answer the
     reads of `Needs`, a missing row is None. `volatile_tables` are those, among the tables of the executions and of the
     read rows, in which writing one row may change a row that is named otherwise: by a trigger, a cascade, or because
     two keys that differ are equal to the database.
@@ -64,6 +69,7 @@ class Loaded:
 
     executions: dict[str, Execution] = field(default_factory=dict)
     current: dict[ProcessKey, str] = field(default_factory=dict)
+    requests: dict[RequestKey, RequestRecord] = field(default_factory=dict)
     rows: dict[RowRead, Mapping[str, Json] | None] = field(default_factory=dict)
     local_attributes: dict[str, dict[str, JsonText]] = field(default_factory=dict)
     volatile_tables: frozenset[str] = frozenset()
@@ -208,6 +214,25 @@ class Store(Protocol):
 
     async def find_processes(self, lookups: Sequence[ProcessLookup]) -> list[ProcessExecution | None]:
         """Give an execution for each lookup, None where there is none under that process id."""
+        ...
+
+    async def find_requests(self, keys: Collection[RequestKey]) -> dict[RequestKey, RequestRecord]:
+        """Give those requests that are remembered, also if they have expired."""
+        ...
+
+    async def delete_expired_requests(self, before_ms: int, *, limit: int) -> int:
+        """Forget requests that expired before the instant, some at a time, and say how many.
+
+        Rows that a transaction is at are left for another time.
+        """
+        ...
+
+    async def replicate_requests(self, records: Sequence[RequestRecord]) -> None:
+        """Take over what another cluster remembers: of two records of one request the one of the larger version stays.
+
+        Of the same version, the one that is there stays. Never fails for what is there (mode Replicated,
+        idempotency-and-shards D.11).
+        """
         ...
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> list[ProcessExecution]:

@@ -87,6 +87,7 @@ def new_execution(request: StartRequest, process_execution_id: str, now_ms: int,
         timeout_at_ms=now_ms + request.timeout_ms if request.timeout_ms else None,
         shard_id=shard_id,
         trace_context=request.trace_context,
+        create_request_id=request.request_id,
     )
     return Execution(process=process, states={})
 

@@ -21,6 +21,8 @@ _STATUS = {
     ErrorSubType.TIMER_NOT_FOUND: 404,
     ErrorSubType.PROCESS_ALREADY_STARTED: 409,
     ErrorSubType.PROCESS_NOT_RUNNING: 409,
+    ErrorSubType.REQUEST_ID_REUSED: 409,
+    ErrorSubType.RETRY_LATER: 409,
     ErrorSubType.LOCK_NOT_ACQUIRED: 423,
     ErrorSubType.WORKER_EXECUTION_ERROR: 424,
     ErrorSubType.WORKER_TIMEOUT: 424,
@@ -54,7 +56,13 @@ class ServiceError(Exception):
 
 def refusal(sub_type: ErrorSubType, details: str, process_execution_id: str | None = None) -> ServiceError:
     """Give the answer to a request that is refused."""
-    body = ErrorBody(error_sub_type=sub_type, details=details, process_execution_id=process_execution_id)
+    retry_after_s = UNAVAILABLE_RETRY_AFTER_S if sub_type is ErrorSubType.RETRY_LATER else None
+    body = ErrorBody(
+        error_sub_type=sub_type,
+        details=details,
+        process_execution_id=process_execution_id,
+        retry_after_s=retry_after_s,
+    )
     return ServiceError(_STATUS[sub_type], body)
 
 

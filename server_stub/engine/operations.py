@@ -3,12 +3,11 @@
 import asyncio
 import base64
 import binascii
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from server_stub.core.allowed_urls import ANY_URL, AllowedUrls, not_allowed
-from server_stub.core.call_events import RpcReturned
 from server_stub.core.client_events import (
     PublishMessages,
     SetAttributes,
@@ -18,34 +17,29 @@ from server_stub.core.client_events import (
     UpdateConfig,
 )
 from server_stub.core.events import Event
-from server_stub.core.model import ProcessExecution, ProcessKey
-from server_stub.core.outcomes import CallFailure, RpcAnswered, Verdict
+from server_stub.core.model import ProcessExecution, ProcessKey, RequestType
+from server_stub.core.once_events import HalfClaims, PublishOrStart
 from server_stub.core.ports import (
     Clock,
-    CommitOutcomeUnknown,
-    MappingRefused,
     ProcessLookup,
     Store,
-    StoreError,
-    StoreUnavailable,
 )
 from server_stub.core.reads import loaded_data, plan_reads
 from server_stub.core.refusals import InvalidAnswer, Refused, process_not_found
+from server_stub.core.requests import AnswerT, Once, RequestClaim
 from server_stub.core.shards import shard_of
-from server_stub.dispatch.dispatcher import Dispatcher, RpcNotAnswered
-from server_stub.dispatch.jobs import RpcInvocation
-from server_stub.engine.committer import Committer, CommitterFull
+from server_stub.dispatch.dispatcher import Dispatcher
+from server_stub.engine.answered import answered
+from server_stub.engine.claims import Claims
+from server_stub.engine.committer import Committer
 from server_stub.engine.deadlines import Deadlines
 from server_stub.engine.errors import (
-    of_call_failure,
+    ServiceError,
     of_refused,
-    of_store_error,
-    of_unanswered_rpc,
     refusal,
-    rpc_not_committed,
-    too_busy,
 )
 from server_stub.engine.process_finder import ProcessFinder
+from server_stub.engine.rpc_calls import RpcCalls
 from server_stub.engine.views import describe_answer, process_summary, state_answer, wait_answer
 from server_stub.engine.waiters import Subscription, Waiters
 from xdb_sdk.protocol import (
@@ -57,11 +51,17 @@ from xdb_sdk.protocol import (
     ErrorSubType,
     GetAttributesAnswer,
     GetAttributesRequest,
+    IdReusePolicy,
     ListAnswer,
     ListRequest,
     ProcessRequest,
     PublishAnswer,
+    PublishOrStartAnswer,
+    PublishOrStartRequest,
     PublishRequest,
+    RpcBody,
+    RpcOrStartAnswer,
+    RpcOrStartRequest,
     RpcRequest,
     RpcServiceAnswer,
     SetAttributesRequest,
@@ -81,8 +81,8 @@ from xdb_sdk.protocol import (
 
 ResultT = TypeVar("ResultT")
 
-_LEAST_COMMIT_S = 2.0
-"""How long the answer of an RPC may take to be committed, however late it came; less than clients wait beyond it."""
+_OF_HALVES = frozenset({"ignore_already_started"})
+"""What the start half of a request says by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +104,7 @@ class Operations:
         clock: The time, for what is told about attempts.
         ids: Makes the ids of new executions.
         num_shards: How many shards executions are spread over.
+        claims: Makes requests such as are carried out once.
     """
 
     def __init__(
@@ -116,17 +117,19 @@ class Operations:
         clock: Clock,
         ids: Callable[[], str],
         num_shards: int,
+        claims: Claims,
         options: OperationsOptions,
     ) -> None:
         self._committer = committer
         self._store = store
         self._finder = ProcessFinder(store)
         self._deadlines = Deadlines(options.commit_timeout_s)
-        self._dispatcher = dispatcher
+        self._rpcs = RpcCalls(committer, dispatcher, self._deadlines, max_timeout_ms=options.max_rpc_timeout_ms)
         self._waiters = waiters
         self._clock = clock
         self._ids = ids
         self._num_shards = num_shards
+        self._claims = claims
         self._options = options
 
     def begin_shutdown(self) -> None:
@@ -135,48 +138,82 @@ class Operations:
 
     async def start(self, request: StartRequest) -> StartAnswer:
         """Start a process execution (semantics 1)."""
+        answer = await self._start(request)
+        return answer.model_copy(update={"already_started": True}) if answer.duplicate else answer
+
+    async def _start(self, request: StartRequest) -> StartAnswer:
+        """Start an execution; a request that comes again is answered word for word as it was the first time."""
+        claim = self._claims.of(request, _key(request), RequestType.START)
+        try:
+            event = await self._start_event(request)
+        except ServiceError:
+            # What is wrong by now may have been right when the request was carried out.
+            if known := await self._known(claim, StartAnswer):
+                return known
+            raise
+        return await self._commit_once(event, claim, StartAnswer)
+
+    async def _start_event(self, request: StartRequest) -> StartProcess:
         worker_url = self._worker_url(request.worker_url)
-        tables = tuple([await self._answered(self._store.canonical_mapping(mapping)) for mapping in request.tables])
+        tables = tuple([await answered(self._store.canonical_mapping(mapping)) for mapping in request.tables])
         request = request.model_copy(update={"worker_url": worker_url, "tables": tables})
-        shard_id = shard_of(ProcessKey(request.namespace, request.process_id), self._num_shards)
-        return await self._commit(StartProcess(request, self._ids(), shard_id))
+        return StartProcess(request, self._ids(), shard_of(_key(request), self._num_shards))
 
     async def stop(self, request: StopRequest) -> StopAnswer:
         """Close a running execution (semantics 6.1)."""
-        return await self._commit(StopProcess(request))
+        claim = self._claims.of(request, _key(request), RequestType.STOP)
+        return await self._commit_once(StopProcess(request), claim, StopAnswer)
 
     async def publish(self, request: PublishRequest) -> PublishAnswer:
         """Append messages to internal queues (semantics 6.3)."""
-        return await self._commit(PublishMessages(request))
+        claim = self._claims.of(request, _key(request), RequestType.PUBLISH)
+        return await self._commit_once(PublishMessages(request), claim, PublishAnswer)
+
+    async def publish_or_start(self, request: PublishOrStartRequest) -> PublishOrStartAnswer:
+        """Publish to the running execution, or to one that is started (idempotency-and-shards D.4)."""
+        start, key = _start_half(request.start, request.request_id), _key(request.start)
+        publish = PublishRequest(namespace=start.namespace, process_id=start.process_id, messages=request.messages)
+        claims = None
+        if request.request_id is not None:
+            start_claim = self._claims.of(start, key, RequestType.START, without=_OF_HALVES)
+            claim = self._claims.of(publish, key, RequestType.PUBLISH, request_id=request.request_id)
+            assert start_claim is not None and claim is not None, "there is a request id"  # noqa: PT018  # not a test
+            claims = HalfClaims(start_claim, claim)
+        answer = await self._commit(PublishOrStart(await self._start_event(start), publish, claims))
+        self._claims.count(RequestType.PUBLISH, answer)
+        return answer
 
     async def set_attributes(self, request: SetAttributesRequest) -> DoneAnswer:
         """Write attributes from outside (semantics 6.5)."""
-        return await self._commit(SetAttributes(request))
+        claim = self._claims.of(request, _key(request), RequestType.SET_ATTRIBUTES)
+        return await self._commit_once(SetAttributes(request), claim, DoneAnswer)
 
     async def skip_timer(self, request: SkipTimerRequest) -> DoneAnswer:
         """Complete a timer command now (semantics 3.6)."""
-        return await self._commit(SkipTimer(request))
+        claim = self._claims.of(request, _key(request), RequestType.SKIP_TIMER)
+        return await self._commit_once(SkipTimer(request), claim, DoneAnswer)
 
     async def update_config(self, request: UpdateConfigRequest) -> DoneAnswer:
         """Change the worker URL or the timeout of a running execution."""
+        claim = self._claims.of(request, _key(request), RequestType.UPDATE_CONFIG)
         if request.worker_url is not None:
             request = request.model_copy(update={"worker_url": self._worker_url(request.worker_url)})
-        return await self._commit(UpdateConfig(request))
+        return await self._commit_once(UpdateConfig(request), claim, DoneAnswer)
 
     async def describe(self, request: DescribeRequest) -> DescribeAnswer:
         """Tell everything about an execution (semantics 6.2)."""
         process = await self._find(request)
         latest = MAX_DESCRIBED_STATES if "closed_states" in request.include else 0
-        states = await self._answered(self._store.find_states(process.process_execution_id, latest=latest))
+        states = await answered(self._store.find_states(process.process_execution_id, latest=latest))
         queue_sizes: dict[str, int] | None = None
         if "queues" in request.include:
-            queue_sizes = await self._answered(self._store.count_messages(process.process_execution_id))
+            queue_sizes = await answered(self._store.count_messages(process.process_execution_id))
         return describe_answer(process, states, queue_sizes, now_ms=self._clock())
 
     async def list_processes(self, request: ListRequest) -> ListAnswer:
         """List executions, newest first (semantics 6.6)."""
         after = _parse_page_token(request.next_page_token)
-        found = await self._answered(self._store.list_processes(request, after))
+        found = await answered(self._store.list_processes(request, after))
         page = found[: request.page_size]
         token = _page_token(page[-1]) if len(found) > len(page) else None
         return ListAnswer(processes=tuple(process_summary(process) for process in page), next_page_token=token)
@@ -194,40 +231,32 @@ class Operations:
         except InvalidAnswer as error:
             raise refusal(ErrorSubType.INVALID_REQUEST, str(error), process.process_execution_id) from error
         local = [plan.local_attributes] if plan.local_attributes else []
-        reads = await self._answered(self._store.read_for_calls(plan.rows, local))
+        reads = await answered(self._store.read_for_calls(plan.rows, local))
         return GetAttributesAnswer(process_execution_id=process.process_execution_id, loaded=loaded_data(plan, reads))
 
     async def rpc(self, request: RpcRequest) -> RpcServiceAnswer:
         """Call an RPC of the process; its changes are visible when this returns (semantics 5)."""
-        process = await self._find(request)
-        invocation = RpcInvocation(
-            process=process,
-            rpc_name=request.rpc_name,
-            input=request.input,
-            timeout_ms=min(request.timeout_ms, self._options.max_rpc_timeout_ms),
-            read=request.read,
-            needs_queue_sizes=request.needs_queue_sizes,
-            trace_context=request.trace_context,
-        )
-        ends_at_s = asyncio.get_running_loop().time() + invocation.timeout_ms / 1_000
+        claim = None if request.read_only else self._claims.of(request, _key(request), RequestType.RPC)
+        return await self._rpc(request, claim)
 
-        async def commit(answered: RpcAnswered) -> Verdict:
-            if request.read_only:
-                raise refusal(
-                    ErrorSubType.INVALID_WORKER_RESPONSE,
-                    f"RPC {request.rpc_name!r} is read-only, but its answer has changes to make; nothing was applied",
-                    process.process_execution_id,
-                )
-            event = RpcReturned(process.process_execution_id, answered.answer, answered.read_set)
-            return await self._commit_rpc(event, ends_at_s)
+    async def _rpc(self, request: RpcRequest, claim: RequestClaim | None) -> RpcServiceAnswer:
+        known = await self._known(claim, RpcServiceAnswer)
+        if known is not None:
+            return known
+        answer = await self._rpcs.call(await self._find(request), request, request.trace_context, claim)
+        self._claims.count(RequestType.RPC, answer)
+        return answer
 
-        try:
-            outcome = await self._answered(self._dispatcher.rpc(invocation, commit))
-        except RpcNotAnswered as error:
-            raise of_unanswered_rpc(error) from error
-        if isinstance(outcome, CallFailure):
-            raise of_call_failure(outcome, process.process_execution_id)
-        return RpcServiceAnswer(process_execution_id=process.process_execution_id, output=outcome.answer.output)
+    async def rpc_or_start(self, request: RpcOrStartRequest) -> RpcOrStartAnswer:
+        """Call an RPC of the running execution, or of one that is started first (idempotency-and-shards D.4)."""
+        started = await self._start(_start_half(request.start, request.request_id))
+        body = {name: getattr(request, name) for name in RpcBody.model_fields}
+        start = request.start
+        rpc = RpcRequest(namespace=start.namespace, process_id=start.process_id, request_id=request.request_id, **body)
+        claim = None if rpc.read_only else self._claims.of(rpc, _key(start), RequestType.RPC)
+        exactly = {"process_execution_id": started.process_execution_id, "trace_context": request.trace_context}
+        answer = await self._rpc(rpc.model_copy(update=exactly), claim)
+        return RpcOrStartAnswer(**dict(answer), started=not started.already_started)
 
     async def wait_for_completion(self, request: WaitForCompletionRequest) -> WaitForCompletionAnswer:
         """Wait until the execution closes that is current now, or the one named (semantics 6.4)."""
@@ -252,7 +281,7 @@ class Operations:
         with self._waiters.of_states(process.process_execution_id) as subscription:
             while True:
                 process = await self._find(exact)
-                state = await self._answered(
+                state = await answered(
                     self._store.find_state(
                         process.process_execution_id,
                         request.state_id,
@@ -283,40 +312,54 @@ class Operations:
 
     async def _find(self, request: ProcessRequest) -> ProcessExecution:
         key = ProcessKey(request.namespace, request.process_id)
-        process = await self._answered(self._finder.find(ProcessLookup(key, request.process_execution_id)))
+        process = await answered(self._finder.find(ProcessLookup(key, request.process_execution_id)))
         if process is None:
             raise of_refused(process_not_found(request))
         return process
 
-    async def _commit_rpc(self, event: RpcReturned, ends_at_s: float) -> Verdict:
-        """Commit the answer of an RPC: its method has run, so the database is waited for while there is time."""
-        least_s = asyncio.get_running_loop().time() + _LEAST_COMMIT_S
+    async def _known(self, claim: RequestClaim | None, answer_type: type[AnswerT]) -> AnswerT | None:
+        """Give the answer of a request that was carried out before, as far as is known without its locks."""
+        if claim is None:
+            return None
+        record = (await answered(self._store.find_requests([claim.key]))).get(claim.key)
+        if record is None or record.result is None or record.expires_at_ms <= self._clock():
+            return None
         try:
-            async with asyncio.timeout_at(max(ends_at_s, least_s)):
-                return await self._committer.submit(event, is_patient=True)
-        except CommitOutcomeUnknown as error:
-            raise rpc_not_committed("and whether its changes were kept is not known") from error
-        except StoreUnavailable as error:
-            raise rpc_not_committed("and its changes were not kept") from error
-        except TimeoutError as error:
-            raise rpc_not_committed("and whether its changes were kept is not known") from error
+            answer = claim.answer(record, answer_type)
+        except Refused as refused:
+            raise of_refused(refused) from refused
+        self._claims.count(claim.key.request_type, answer)
+        return answer
+
+    async def _commit_once(
+        self, event: Event[AnswerT], claim: RequestClaim | None, answer_type: type[AnswerT]
+    ) -> AnswerT:
+        if claim is None:
+            return await self._commit(event)
+        answer = await self._commit(Once(event, claim, answer_type))
+        self._claims.count(claim.key.request_type, answer)
+        return answer
 
     async def _commit(self, event: Event[ResultT]) -> ResultT:
         submission = self._committer.submit(event)
         self._deadlines.watch(submission)
-        return await self._answered(submission)
+        return await answered(submission)
 
-    async def _answered(self, awaitable: Awaitable[ResultT]) -> ResultT:
-        try:
-            return await awaitable
-        except Refused as refused:
-            raise of_refused(refused) from refused
-        except MappingRefused as error:
-            raise refusal(ErrorSubType.INVALID_REQUEST, str(error)) from error
-        except StoreError as error:
-            raise of_store_error(error) from error
-        except CommitterFull as error:
-            raise too_busy() from error
+
+def _key(request: ProcessRequest | StartRequest) -> ProcessKey:
+    return ProcessKey(request.namespace, request.process_id)
+
+
+def _start_half(start: StartRequest, request_id: str | None) -> StartRequest:
+    """Give the start of a request that starts what is not running."""
+    if start.request_id is not None:
+        raise refusal(ErrorSubType.INVALID_REQUEST, "start.requestId is that of the whole request; give it there")
+    if start.id_reuse_policy is IdReusePolicy.TERMINATE_IF_RUNNING:
+        raise refusal(
+            ErrorSubType.INVALID_REQUEST,
+            "start.idReusePolicy TERMINATE_IF_RUNNING would end the execution that is asked for; give another policy",
+        )
+    return start.model_copy(update={"request_id": request_id, "ignore_already_started": True})
 
 
 def _deadline(timeout_ms: int) -> float:

@@ -15,6 +15,9 @@ from server_stub.core.model import (
     ProcessExecution,
     QueuedMessage,
     RememberedSkip,
+    RequestKey,
+    RequestRecord,
+    RequestType,
     StateExecution,
     Wait,
     json_text,
@@ -55,6 +58,7 @@ PROCESS_FIXED: Final = (
     "mapped_tables",
     "shard_id",
     "trace_context",
+    "create_request_id",
     "is_current",
     "status",
 )
@@ -105,6 +109,18 @@ STATE_CHANGING: Final = (
     "version",
 )
 STATE_COLUMNS: Final = STATE_FIXED + STATE_CHANGING
+
+REQUEST_KEY: Final = ("namespace", "process_id", "request_type", "request_id")
+REQUEST_COLUMNS: Final = (
+    *REQUEST_KEY,
+    "shard_id",
+    "process_execution_id",
+    "fingerprint",
+    "result",
+    "created_at_ms",
+    "expires_at_ms",
+    "version",
+)
 
 MESSAGE_COLUMNS: Final = ("process_execution_id", "queue_name", "sequence_id", "message_id", "payload")
 
@@ -165,6 +181,7 @@ def process_fixed(process: ProcessExecution) -> tuple[Any, ...]:
         _dump_many(_TABLES, process.tables),
         process.shard_id,
         process.trace_context,
+        process.create_request_id,
         1 if process.is_current else None,
         process.status.value,
     )
@@ -204,6 +221,7 @@ def process_of(row: Row) -> ProcessExecution:
         mapped_tables,
         shard_id,
         trace_context,
+        create_request_id,
         is_current,
         status,
         worker_url,
@@ -243,6 +261,7 @@ def process_of(row: Row) -> ProcessExecution:
             next_wait_order=next_wait_order,
             shard_id=shard_id,
             trace_context=trace_context,
+            create_request_id=create_request_id,
             version=version,
         )
     except (ValueError, TypeError, KeyError) as error_:
@@ -347,6 +366,33 @@ def state_of(row: Row) -> StateExecution:
     except (ValueError, TypeError, KeyError) as error:
         key = (process_execution_id, state_id, number)
         raise UnreadableRow("xdb_sys_async_state_execution", key, error) from error
+
+
+def request_row(record: RequestRecord) -> tuple[Any, ...]:
+    """Give the values of `REQUEST_COLUMNS`."""
+    return (
+        *record.key,
+        record.shard_id,
+        record.process_execution_id,
+        record.fingerprint,
+        record.result,
+        record.created_at_ms,
+        record.expires_at_ms,
+        record.version,
+    )
+
+
+def request_of(row: Row) -> RequestRecord:
+    """Read a request from the values of `REQUEST_COLUMNS`.
+
+    Raises:
+        UnreadableRow: It holds what no server wrote.
+    """
+    namespace, process_id, request_type, request_id, *others = row
+    try:
+        return RequestRecord(RequestKey(namespace, process_id, RequestType(request_type), request_id), *others)
+    except ValueError as error:
+        raise UnreadableRow("xdb_sys_request", (namespace, process_id, request_type, request_id), error) from error
 
 
 def message_row(message: QueuedMessage) -> tuple[Any, ...]:

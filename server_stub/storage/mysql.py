@@ -23,7 +23,8 @@ from server_stub.storage.pool import Pool
 from server_stub.storage.server_store import LostToOthers, ServerStore, ServerStoreOptions
 
 _CURRENT_INDEX: Final = "xdb_sys_process_execution_current'"
-"""The end of the message of an error over a row that the index refuses."""
+_REQUEST_KEY: Final = "PRIMARY'"
+"""The ends of messages of errors over a row that an index refuses. All other primary keys are new, or replace."""
 
 
 class MysqlStore(ServerStore):
@@ -166,6 +167,8 @@ def _translated(connection: MysqlConnection | None = None) -> Iterator[None]:
             raise LostToOthers(_reason(error)) from error
         if code in BUSY:
             raise StoreBusy(f"MySQL is busy: {_reason(error)}") from error
+        if code == DUPLICATE and _reason(error).endswith(_REQUEST_KEY):
+            raise LostToOthers("another transaction has carried the request out") from error
         if code == DUPLICATE and _reason(error).endswith(_CURRENT_INDEX):
             raise ConcurrentStart("another transaction has started an execution of the process id") from error
         raise

@@ -5,11 +5,11 @@ from itertools import chain
 
 from server_stub.core.changes import Changes
 from server_stub.core.cluster import ClusterView, Member, Shard
-from server_stub.core.model import LocalAttributeRead, ProcessKey, RowKey, RowRead
+from server_stub.core.model import LocalAttributeRead, ProcessKey, RequestKey, RequestRecord, RowKey, RowRead
 from server_stub.core.ports import MappingRefused
 from server_stub.storage import mysql_statements as sql
 from server_stub.storage.cluster_codec import view_of
-from server_stub.storage.codec import Row, only_row
+from server_stub.storage.codec import Row, only_row, request_row
 from server_stub.storage.mysql_connection import MysqlConnection
 from server_stub.storage.mysql_user_tables import MysqlUserTables
 from server_stub.storage.session import MessageIdKey
@@ -40,6 +40,10 @@ class MysqlSession:
         if not wanted:
             return []
         return await self.connection.fetch(sql.LOCK_EXECUTIONS, [tuple(sorted(wanted))])
+
+    async def find_requests(self, keys: Sequence[RequestKey]) -> Sequence[Row]:
+        """Give those that are remembered; see `Session.find_requests`."""
+        return await self.connection.fetch(sql.FIND_REQUESTS, [tuple(keys)]) if keys else []
 
     async def find_open_states(self, execution_ids: Sequence[str]) -> Sequence[Row]:
         """Give open states; see `Session.find_open_states`."""
@@ -97,6 +101,19 @@ class MysqlSession:
             await self._tables.write_rows(
                 self.connection, changes.row_writes, locked=self._locked_rows, seen_absent=self._absent_rows
             )
+
+    # --- requests that were carried out ---
+
+    async def delete_expired_requests(self, before_ms: int, limit: int) -> int:
+        """Delete some; see `ServerSession.delete_expired_requests`."""
+        keys = await self.connection.fetch(sql.FIND_EXPIRED_REQUESTS, [before_ms, limit])
+        await self.connection.execute_all(sql.WRITES.delete_requests.texts(self.connection, sorted(keys)))
+        return len(keys)
+
+    async def replicate_requests(self, records: Sequence[RequestRecord]) -> None:
+        """Take rows over; see `ServerSession.replicate_requests`."""
+        rows = ([request_row(record)] for record in records)
+        await self.connection.execute_all(sql.REPLICATE_REQUEST.texts(self.connection, rows))
 
     # --- what delivery scans ---
 

@@ -13,6 +13,8 @@ from server_stub.storage.codec import (
     MESSAGE_COLUMNS,
     PROCESS_CHANGING,
     PROCESS_COLUMNS,
+    REQUEST_COLUMNS,
+    REQUEST_KEY,
     STATE_CHANGING,
     STATE_COLUMNS,
     Row,
@@ -99,6 +101,11 @@ FIND_CURRENT_IDS: Final = """
 LOCK_EXECUTIONS: Final = f"""
     {_PROCESS} FORCE INDEX (PRIMARY) WHERE p.process_execution_id IN %s ORDER BY p.process_execution_id FOR UPDATE"""
 
+# Primary key.
+FIND_REQUESTS: Final = f"""
+    SELECT {_columns(REQUEST_COLUMNS, "r")} FROM xdb_sys_request r FORCE INDEX (PRIMARY)
+    WHERE ({_columns(REQUEST_KEY, "r")}) IN %s"""
+
 # Index xdb_sys_async_state_execution_open.
 FIND_OPEN_STATES: Final = f"""
     {_STATE} FORCE INDEX (xdb_sys_async_state_execution_open)
@@ -143,6 +150,8 @@ WRITES: Final[Writes[Part]] = Writes(
     ),
     change_processes=_update("xdb_sys_process_execution", PROCESS_CHANGING, ("process_execution_id",), "PRIMARY"),
     insert_processes=_insert("xdb_sys_process_execution", PROCESS_COLUMNS),
+    delete_requests=_delete("xdb_sys_request", REQUEST_KEY),
+    insert_requests=_insert("xdb_sys_request", REQUEST_COLUMNS),
     insert_states=_insert("xdb_sys_async_state_execution", STATE_COLUMNS),
     change_states=_update(
         "xdb_sys_async_state_execution",
@@ -173,6 +182,23 @@ WRITES: Final[Writes[Part]] = Writes(
     write_local_attributes=_insert(
         "xdb_sys_local_attribute", ("process_execution_id", "name", "value"), verb="REPLACE"
     ),
+)
+
+# --- requests that were carried out ---
+
+# Index xdb_sys_request_expired, then the primary key. What another transaction is at is left to it.
+FIND_EXPIRED_REQUESTS: Final = f"""
+    SELECT {_columns(REQUEST_KEY, "r")} FROM xdb_sys_request r FORCE INDEX (xdb_sys_request_expired)
+    WHERE r.expires_at_ms < %s ORDER BY r.expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED"""
+
+# Primary key. Assignments are made in their order, and each sees those before it: the version comes last.
+_IF_NEWER: Final = ", ".join(
+    f"{name} = IF(VALUES(version) > version, VALUES({name}), {name})"
+    for name in REQUEST_COLUMNS
+    if name not in REQUEST_KEY
+)
+REPLICATE_REQUEST: Final = ForEach(
+    f"INSERT INTO xdb_sys_request ({', '.join(REQUEST_COLUMNS)}) VALUES %s ON DUPLICATE KEY UPDATE {_IF_NEWER}"
 )
 
 # --- what delivery scans ---

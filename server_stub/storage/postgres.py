@@ -35,6 +35,7 @@ from server_stub.storage.server_store import LostToOthers, ServerStore, ServerSt
 from server_stub.storage.session import Overtaken, do_work_unlocked
 
 _CURRENT_INDEX: Final = "xdb_sys_process_execution_current"
+_REQUEST_KEY: Final = "xdb_sys_request_pkey"
 _BEGIN: Final = "BEGIN"
 _CLOSE_TIMEOUT_S: Final = 2.0
 
@@ -213,10 +214,11 @@ def _translated(connection: "asyncpg.Connection[Any] | None" = None) -> Iterator
                 connection.terminate()
             raise StoreUnavailable(f"PostgreSQL is not available: {reason_of(error)}") from error
         code = getattr(error, "sqlstate", None)
-        if code in _LOST:
+        constraint = getattr(error, "constraint_name", None)
+        if code in _LOST or constraint == _REQUEST_KEY:
             raise LostToOthers(reason_of(error)) from error
         if code in (_LOCK_TIMEOUT, CANCELED):
             raise StoreBusy(f"PostgreSQL is busy: {reason_of(error)}") from error
-        if getattr(error, "constraint_name", None) == _CURRENT_INDEX:
+        if constraint == _CURRENT_INDEX:
             raise ConcurrentStart(reason_of(error)) from error
         raise

@@ -7,11 +7,11 @@ import asyncpg
 
 from server_stub.core.changes import Changes
 from server_stub.core.cluster import ClusterView, Member, Shard
-from server_stub.core.model import LocalAttributeRead, ProcessKey, RowKey, RowRead
+from server_stub.core.model import LocalAttributeRead, ProcessKey, RequestKey, RequestRecord, RowKey, RowRead
 from server_stub.core.ports import MappingRefused
 from server_stub.storage import postgres_statements as sql
 from server_stub.storage.cluster_codec import view_of
-from server_stub.storage.codec import PROCESS_COLUMNS, Row, only_row
+from server_stub.storage.codec import PROCESS_COLUMNS, Row, only_row, request_row
 from server_stub.storage.postgres_errors import committing
 from server_stub.storage.postgres_user_tables import PostgresUserTables
 from server_stub.storage.session import MessageIdKey, Overtaken
@@ -53,6 +53,10 @@ class PostgresSession:
         count = sum(row[0] == 0 for row in rows)
         processes = [row[2 : 2 + len(PROCESS_COLUMNS)] for row in rows[:count]]
         return processes, [row[2 + len(PROCESS_COLUMNS) :] for row in rows[count:]]
+
+    async def find_requests(self, keys: Sequence[RequestKey]) -> Sequence[Row]:
+        """Give those that are remembered; see `Session.find_requests`."""
+        return await self.fetch(sql.FIND_REQUESTS, *_arrays(keys))
 
     async def find_open_states(self, execution_ids: Sequence[str]) -> Sequence[Row]:
         """Give open states; see `Session.find_open_states`."""
@@ -140,6 +144,17 @@ class PostgresSession:
             return
         self.statements += 1
         await self.connection.execute(_together(texts), *values)
+
+    # --- requests that were carried out ---
+
+    async def delete_expired_requests(self, before_ms: int, limit: int) -> int:
+        """Delete some; see `ServerSession.delete_expired_requests`."""
+        [(count,)] = await self.fetch(sql.DELETE_EXPIRED_REQUESTS, before_ms, limit)
+        return int(count)
+
+    async def replicate_requests(self, records: Sequence[RequestRecord]) -> None:
+        """Take rows over; see `ServerSession.replicate_requests`."""
+        await self.fetch(sql.REPLICATE_REQUESTS, *_arrays(map(request_row, records)))
 
     # --- what delivery scans ---
 

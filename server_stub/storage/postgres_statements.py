@@ -15,6 +15,8 @@ from server_stub.storage.codec import (
     MESSAGE_COLUMNS,
     PROCESS_CHANGING,
     PROCESS_COLUMNS,
+    REQUEST_COLUMNS,
+    REQUEST_KEY,
     STATE_CHANGING,
     STATE_COLUMNS,
 )
@@ -32,7 +34,9 @@ def _columns(names: Sequence[str], alias: str) -> str:
 
 
 ARRAY_TYPES: Final = {
-    **dict.fromkeys(("is_current", "graceful_complete_requested", "claimed", "is_draining"), "smallint[]"),
+    **dict.fromkeys(
+        ("is_current", "graceful_complete_requested", "claimed", "is_draining", "request_type"), "smallint[]"
+    ),
     **dict.fromkeys(("shard_id", "number", "attempt", "command_index"), "integer[]"),
     **dict.fromkeys(
         (
@@ -40,6 +44,12 @@ ARRAY_TYPES: Final = {
             "timeout_at_ms",
             "closed_at_ms",
             "created_at_ms",
+            "expires_at_ms",
+            "paused_at_ms",
+            "held_due_at_ms",
+            "next_event_id",
+            "event_id",
+            "history_bytes",
             "first_attempt_at_ms",
             "due_at_ms",
             "fire_at_ms",
@@ -65,6 +75,16 @@ def _rows(names: Sequence[str], first: int) -> str:
     """Give the row source of columns whose arrays are bound from mark `first` on."""
     marks = (f"${number}::{array_type(name)}" for number, name in enumerate(names, first))
     return f"unnest({', '.join(marks)}) AS v({', '.join(names)})"
+
+
+def _matching(names: Sequence[str], alias: str) -> str:
+    """Give the condition that a row has the values of the row source."""
+    return " AND ".join(f"{alias}.{name} = v.{name}" for name in names)
+
+
+def _excluded(names: Sequence[str], key: Sequence[str]) -> str:
+    """Give the assignments of an upsert."""
+    return ", ".join(f"{name} = excluded.{name}" for name in names if name not in key)
 
 
 class Part:
@@ -97,13 +117,11 @@ def _insert(table: str, names: Sequence[str], *, more: str = "", on_conflict: st
 
 def _update(table: str, names: Sequence[str], key: Sequence[str]) -> Part:
     assignments = ", ".join(f"{name} = v.{name}" for name in names)
-    condition = " AND ".join(f"t.{name} = v.{name}" for name in key)
-    return Part(f"UPDATE {table} t SET {assignments} FROM {{rows}} WHERE {condition}", [*names, *key])
+    return Part(f"UPDATE {table} t SET {assignments} FROM {{rows}} WHERE {_matching(key, 't')}", [*names, *key])
 
 
 def _delete(table: str, key: Sequence[str]) -> Part:
-    condition = " AND ".join(f"t.{name} = v.{name}" for name in key)
-    return Part(f"DELETE FROM {table} t USING {{rows}} WHERE {condition}", key)
+    return Part(f"DELETE FROM {table} t USING {{rows}} WHERE {_matching(key, 't')}", key)
 
 
 # --- what a transaction loads ---
@@ -164,6 +182,11 @@ GUARDED: Final = """
     SELECT 1 / (count(*) = cardinality($1::text[]))::integer FROM guarded g
     JOIN unnest($1::text[], $2::bigint[]) AS seen(id, version) ON seen.id = g.id AND seen.version = g.version"""
 
+# Primary key of xdb_sys_request.
+FIND_REQUESTS: Final = f"""
+    SELECT {_columns(REQUEST_COLUMNS, "r")} FROM {_rows(REQUEST_KEY, 1)} CROSS JOIN LATERAL (
+        SELECT r.* FROM xdb_sys_request r WHERE {_matching(REQUEST_KEY, "r")} OFFSET 0) r"""
+
 # Partial index xdb_sys_async_state_execution_open.
 FIND_OPEN_STATES: Final = f"""
     {_STATE} WHERE s.process_execution_id = ANY($1::text[]) AND s.status = 'RUNNING' ORDER BY s.row_id"""
@@ -210,6 +233,8 @@ WRITES: Final[Writes[Part]] = Writes(
     # Changes no indexed column, so that the new row version needs no entry in any index.
     change_processes=_update("xdb_sys_process_execution", PROCESS_CHANGING, ("process_execution_id",)),
     insert_processes=_insert("xdb_sys_process_execution", PROCESS_COLUMNS),
+    delete_requests=_delete("xdb_sys_request", REQUEST_KEY),
+    insert_requests=_insert("xdb_sys_request", REQUEST_COLUMNS),
     insert_states=_insert("xdb_sys_async_state_execution", STATE_COLUMNS),
     # Unique index xdb_sys_async_state_execution_identity.
     change_states=_update(
@@ -240,6 +265,23 @@ WRITES: Final[Writes[Part]] = Writes(
         on_conflict="ON CONFLICT (process_execution_id, name) DO UPDATE SET value = excluded.value",
     ),
 )
+
+# --- requests that were carried out ---
+
+# Index xdb_sys_request_expired. What another transaction is at is left to it.
+DELETE_EXPIRED_REQUESTS: Final = """
+    WITH deleted AS (
+        DELETE FROM xdb_sys_request WHERE ctid = ANY(ARRAY(
+            SELECT r.ctid FROM xdb_sys_request r WHERE r.expires_at_ms < $1
+            ORDER BY r.expires_at_ms LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING 1)
+    SELECT count(*) FROM deleted"""
+
+# Primary key.
+REPLICATE_REQUESTS: Final = f"""
+    INSERT INTO xdb_sys_request AS r ({", ".join(REQUEST_COLUMNS)})
+    SELECT {_columns(REQUEST_COLUMNS, "v")} FROM {_rows(REQUEST_COLUMNS, 1)}
+    ON CONFLICT ({", ".join(REQUEST_KEY)}) DO UPDATE SET {_excluded(REQUEST_COLUMNS, REQUEST_KEY)}
+    WHERE excluded.version > r.version"""
 
 # --- what delivery scans ---
 

@@ -12,7 +12,7 @@ from server_stub.core.ports import StoreError
 from server_stub.storage.migrations import migrations_since
 from server_stub.storage.schema_change import CLUSTER_TABLE, VERSION_KEY, SchemaChange, SchemaDialect
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 INSTALLING: Final = f"installing {SCHEMA_VERSION}"
 """The version while the tables are being created, where each of these statements commits by itself."""
 NUM_SHARDS_KEY: Final = "num_shards"
@@ -26,6 +26,8 @@ TABLE_NAMES: Final = (
     "xdb_sys_internal_queue",
     "xdb_sys_local_attribute",
     "xdb_sys_user_event",
+    "xdb_sys_request",
+    "xdb_sys_history",
     CLUSTER_TABLE,
     "xdb_sys_shard",
     "xdb_sys_member",

@@ -22,6 +22,8 @@ from server_stub.core.model import (
     LocalAttributeRead,
     ProcessExecution,
     ProcessKey,
+    RequestKey,
+    RequestRecord,
     RowRead,
     StateExecution,
     Timer,
@@ -29,7 +31,7 @@ from server_stub.core.model import (
     call_of,
 )
 from server_stub.core.ports import CallReads, ProcessLookup, StoreBusy, StoreCounters, StoreError, StoreRetry, Work
-from server_stub.storage.codec import STATE_COLUMNS, Row, UnreadableRow, process_of, state_of
+from server_stub.storage.codec import STATE_COLUMNS, Row, UnreadableRow, process_of, request_of, state_of
 from server_stub.storage.session import Session, do_work, found_by, read_local_attributes
 from xdb_sdk.protocol import Json, ListRequest, TableMapping
 
@@ -75,6 +77,14 @@ class ServerSession(Session, Protocol):
 
     async def read_rows(self, reads: Sequence[RowRead]) -> dict[RowRead, Mapping[str, Json] | None]:
         """Read rows of the user's tables, without locks."""
+        ...
+
+    async def delete_expired_requests(self, before_ms: int, limit: int) -> int:
+        """Delete requests that expired, those first that did so first, and say how many."""
+        ...
+
+    async def replicate_requests(self, records: Sequence[RequestRecord]) -> None:
+        """Insert requests, or replace those of a smaller version."""
         ...
 
     async def find_due_calls(
@@ -285,6 +295,20 @@ class ServerStore(ABC):
         keys = list({lookup.key for lookup in lookups if not lookup.process_execution_id})
         rows = await self._read(lambda session: session.find_executions(execution_ids, keys))
         return found_by(lookups, map(process_of, rows))
+
+    async def find_requests(self, keys: Collection[RequestKey]) -> dict[RequestKey, RequestRecord]:
+        """Give those that are remembered; see `Store.find_requests`."""
+        rows = await self._read(lambda session: session.find_requests(sorted(keys)))
+        return {record.key: record for record in map(request_of, rows)}
+
+    async def delete_expired_requests(self, before_ms: int, *, limit: int) -> int:
+        """Forget some; see `Store.delete_expired_requests`."""
+        return await self._repeat(lambda session: session.delete_expired_requests(before_ms, limit))
+
+    async def replicate_requests(self, records: Sequence[RequestRecord]) -> None:
+        """Take over what another cluster remembers; see `Store.replicate_requests`."""
+        ordered = sorted(records, key=lambda record: record.key)
+        await self._repeat(lambda session: session.replicate_requests(ordered))
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> list[ProcessExecution]:
         """Give those that have closed; see `Store.find_closed`."""

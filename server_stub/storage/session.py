@@ -14,11 +14,12 @@ from server_stub.core.model import (
     ProcessExecution,
     ProcessKey,
     QueuedMessage,
+    RequestKey,
     RowKey,
     RowRead,
 )
 from server_stub.core.ports import Loaded, Needs, ProcessLookup, Selection, StoreError, Work
-from server_stub.storage.codec import Row, message_of, process_of, state_of
+from server_stub.storage.codec import Row, message_of, process_of, request_of, state_of
 from xdb_sdk.protocol import Json
 
 MessageIdKey: TypeAlias = tuple[str, str, str]
@@ -30,6 +31,10 @@ class Session(Protocol):
 
     async def lock_executions(self, execution_ids: Sequence[str], keys: Sequence[ProcessKey]) -> Sequence[Row]:
         """Lock and give executions by id, and current ones by process id, all in the order of their ids."""
+        ...
+
+    async def find_requests(self, keys: Sequence[RequestKey]) -> Sequence[Row]:
+        """Give those requests that are remembered."""
         ...
 
     async def find_open_states(self, execution_ids: Sequence[str]) -> Sequence[Row]:
@@ -93,6 +98,8 @@ async def do_work(session: Session, work: Work) -> Changes:
     """Load, decide and write, in the transaction of the session."""
     selection = work.selection()
     loaded = await _load(session, selection)
+    # Under the locks: whoever had them before may have carried the same request out.
+    await _load_requests(session, loaded, selection)
     await _load_needs(session, loaded, work.needs(loaded), touches_rows=selection.touches_rows)
     changes = work.decide(loaded)
     _renew(changes, loaded)
@@ -115,11 +122,16 @@ async def do_work_unlocked(session: UnlockedSession, work: Work) -> Changes | No
     if selection.touches_rows:
         return None
     loaded = await _read(session, selection)
+    await _load_requests(session, loaded, selection)
     versions = {id_: execution.process.version for id_, execution in loaded.executions.items()}
     await _load_needs(session, loaded, work.needs(loaded), touches_rows=False)
     changes = work.decide(loaded)
     _renew(changes, loaded)
-    if changes.row_writes or not _concerned(changes) <= loaded.executions.keys() | changes.new_processes.keys():
+    if (
+        changes.row_writes
+        or changes.dropped_requests
+        or not _concerned(changes) <= loaded.executions.keys() | changes.new_processes.keys()
+    ):
         return None
     if changes.new_processes and any(not process.is_current for process in changes.changed_processes.values()):
         return None  # one makes room for the other, which takes two statements
@@ -179,6 +191,12 @@ async def _load(session: Session, selection: Selection) -> Loaded:
             state = state_of(row)
             loaded.executions[state.process_execution_id].states[state.key] = state
     return loaded
+
+
+async def _load_requests(session: Session, loaded: Loaded, selection: Selection) -> None:
+    if selection.request_keys:
+        found = map(request_of, await session.find_requests(sorted(selection.request_keys)))
+        loaded.requests = {record.key: record for record in found}
 
 
 async def _load_needs(session: Session, loaded: Loaded, needs: Needs, *, touches_rows: bool) -> None:

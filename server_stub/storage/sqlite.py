@@ -22,6 +22,8 @@ from server_stub.core.model import (
     CallKey,
     LocalAttributeRead,
     ProcessExecution,
+    RequestKey,
+    RequestRecord,
     RowRead,
     StateExecution,
     Timer,
@@ -45,6 +47,8 @@ from server_stub.storage.codec import (
     Row,
     UnreadableRow,
     process_of,
+    request_of,
+    request_row,
     state_of,
 )
 from server_stub.storage.session import do_work, found_by, read_local_attributes
@@ -251,6 +255,30 @@ class SqliteStore:
             return rows
 
         return found_by(lookups, map(process_of, await self._read(find)))
+
+    async def find_requests(self, keys: Collection[RequestKey]) -> dict[RequestKey, RequestRecord]:
+        """Give those that are remembered; see `Store.find_requests`."""
+
+        def find(lane: _Lane) -> dict[RequestKey, RequestRecord]:
+            rows = run_now(lane.session.find_requests(sorted(keys)))
+            return {record.key: record for record in map(request_of, rows)}
+
+        return await self._run(self._reader, "BEGIN", find)
+
+    async def delete_expired_requests(self, before_ms: int, *, limit: int) -> int:
+        """Forget some; see `Store.delete_expired_requests`."""
+
+        def delete(lane: _Lane) -> int:
+            return lane.connection.execute(sql.DELETE_EXPIRED_REQUESTS, (before_ms, limit)).rowcount
+
+        return await self._run(self._writer, "BEGIN IMMEDIATE", delete)
+
+    async def replicate_requests(self, records: Sequence[RequestRecord]) -> None:
+        """Take over what another cluster remembers; see `Store.replicate_requests`."""
+        rows = [request_row(record) for record in records]
+        await self._run(
+            self._writer, "BEGIN IMMEDIATE", lambda lane: lane.connection.executemany(sql.REPLICATE_REQUEST, rows)
+        )
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> list[ProcessExecution]:
         """Give those that have closed; see `Store.find_closed`."""

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from server_stub.core.changes import Changes
-from server_stub.core.model import LocalAttributeRead, ProcessKey, RowKey, RowRead
+from server_stub.core.model import LocalAttributeRead, ProcessKey, RequestKey, RowKey, RowRead
 from server_stub.core.ports import ConcurrentStart
 from server_stub.storage import sqlite_statements as sql
 from server_stub.storage.codec import Row
@@ -49,6 +49,11 @@ class SqliteSession:
         for ids in sql.in_lists(others):
             found.update((row[0], row) for row in execute(sql.FIND_EXECUTIONS[len(ids)], ids))
         return list(found.values())
+
+    async def find_requests(self, keys: Sequence[RequestKey]) -> Sequence[Row]:
+        """Give those that are remembered; see `Session.find_requests`."""
+        execute = self._connection.execute
+        return [row for key in keys if (row := execute(sql.FIND_REQUEST, key).fetchone()) is not None]
 
     async def find_open_states(self, execution_ids: Sequence[str]) -> Sequence[Row]:
         """Give open states; see `Session.find_open_states`."""

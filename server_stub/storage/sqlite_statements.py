@@ -11,6 +11,8 @@ from server_stub.storage.codec import (
     MESSAGE_COLUMNS,
     PROCESS_CHANGING,
     PROCESS_COLUMNS,
+    REQUEST_COLUMNS,
+    REQUEST_KEY,
     STATE_CHANGING,
     STATE_COLUMNS,
 )
@@ -61,6 +63,11 @@ FIND_CURRENT: Final = f"{_PROCESS} WHERE p.namespace = ? AND p.process_id = ? AN
 # Primary key of xdb_sys_process_execution.
 FIND_EXECUTIONS: Final = {length: f"{_PROCESS} WHERE p.process_execution_id {_in(length)}" for length in _LIST_SIZES}
 
+# Primary key, for the two.
+_REQUEST: Final = " AND ".join(f"{name} = ?" for name in REQUEST_KEY)
+FIND_REQUEST: Final = f"SELECT {', '.join(REQUEST_COLUMNS)} FROM xdb_sys_request WHERE {_REQUEST}"
+DELETE_REQUEST: Final = f"DELETE FROM xdb_sys_request WHERE {_REQUEST}"
+
 # Partial index xdb_sys_async_state_execution_open; it ends in the row id, which is the order of creation.
 FIND_OPEN_STATES: Final = {
     length: f"{_STATE} WHERE s.process_execution_id {_in(length)} AND s.status = 'RUNNING' ORDER BY s.row_id"
@@ -100,6 +107,8 @@ CHANGE_PROCESS: Final = f"""
     UPDATE xdb_sys_process_execution SET {_assignments(PROCESS_CHANGING)} WHERE process_execution_id = ?"""
 
 INSERT_PROCESS: Final = f"INSERT INTO xdb_sys_process_execution {_values(PROCESS_COLUMNS)}"
+
+INSERT_REQUEST: Final = f"INSERT INTO xdb_sys_request {_values(REQUEST_COLUMNS)}"
 
 INSERT_STATE: Final = f"INSERT INTO xdb_sys_async_state_execution {_values(STATE_COLUMNS)}"
 
@@ -141,6 +150,8 @@ WRITES: Final = Writes(
     end_processes=END_PROCESS,
     change_processes=CHANGE_PROCESS,
     insert_processes=INSERT_PROCESS,
+    delete_requests=DELETE_REQUEST,
+    insert_requests=INSERT_REQUEST,
     insert_states=INSERT_STATE,
     change_states=CHANGE_STATE,
     insert_messages=INSERT_MESSAGE,
@@ -153,6 +164,19 @@ WRITES: Final = Writes(
     insert_user_events=INSERT_USER_EVENT,
     write_local_attributes=WRITE_LOCAL_ATTRIBUTE,
 )
+
+# --- requests that were carried out ---
+
+# Index xdb_sys_request_expired.
+DELETE_EXPIRED_REQUESTS: Final = f"""
+    DELETE FROM xdb_sys_request WHERE ({", ".join(REQUEST_KEY)}) IN (
+        SELECT {", ".join(REQUEST_KEY)} FROM xdb_sys_request WHERE expires_at_ms < ? ORDER BY expires_at_ms LIMIT ?)"""
+
+# Primary key.
+REPLICATE_REQUEST: Final = f"""
+    {INSERT_REQUEST} ON CONFLICT ({", ".join(REQUEST_KEY)})
+    DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in REQUEST_COLUMNS if name not in REQUEST_KEY)}
+    WHERE excluded.version > version"""
 
 # --- what delivery scans ---
 

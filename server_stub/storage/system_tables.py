@@ -103,6 +103,10 @@ PROCESS_EXECUTION: Final = _table(
     Column("next_wait_order", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("trace_context", _json_text(), doc="of the start: W3C traceparent, a space, and tracestate if any"),
+    Column("create_request_id", _name(128), doc="of the request that started it"),
+    Column("paused_at_ms", BigInteger, doc="since when no call is made; null while calls are"),
+    Column("next_event_id", BigInteger, nullable=False, server_default=text("1"), doc="of its history"),
+    Column("history_bytes", BigInteger, nullable=False, server_default=text("0"), doc="how large its history is"),
     # Nulls are distinct in a unique index: any number of former executions, one current one.
     Index("xdb_sys_process_execution_current", "namespace", "process_id", "is_current", unique=True),
     # Lists are merged from one walk for each status: each index serves them in order with and without that filter.
@@ -156,6 +160,7 @@ STATE_EXECUTION: Final = _table(
         server_default=text("0"),
         doc="range id of the shard's owner that makes the due call; 0 while nobody has claimed it",
     ),
+    Column("held_due_at_ms", BigInteger, doc="the due_at_ms of a paused execution's call"),
     Index("xdb_sys_async_state_execution_identity", "process_execution_id", "state_id", "number", unique=True),
 )
 # The pending set and the due work stay small however long the history is: closed rows are in neither index.
@@ -253,6 +258,36 @@ USER_EVENT: Final = _table(
     Column("name", _name(), nullable=False),
     Column("data", _json_text(), nullable=False),
     Index("xdb_sys_user_event_of_execution", "process_execution_id", "row_id"),
+)
+
+REQUEST: Final = _table(
+    "xdb_sys_request",
+    Column("namespace", _name(), nullable=False),
+    Column("process_id", _name(), nullable=False),
+    Column("request_type", SmallInteger, nullable=False, doc="1 start, 2 publish, 3 stop, and so on"),
+    Column("request_id", _name(128), nullable=False),
+    Column("shard_id", Integer, nullable=False),
+    Column("process_execution_id", _name(), nullable=False),
+    Column("fingerprint", _name(64), nullable=False, doc="a hash of what was asked for"),
+    Column("result", _json_text(), doc="the answer; null while the request is only reserved"),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("expires_at_ms", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False, doc="of two clusters' rows the larger one wins; 0 in a cluster"),
+    PrimaryKeyConstraint("namespace", "process_id", "request_type", "request_id"),
+    Index("xdb_sys_request_expired", "expires_at_ms"),
+    sqlite_with_rowid=False,
+)
+
+HISTORY: Final = _table(
+    "xdb_sys_history",
+    Column("process_execution_id", _name(), nullable=False),
+    Column("event_id", BigInteger, nullable=False, doc="1, 2, 3 and so on within the execution"),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("event_type", _name(32), nullable=False),
+    Column("request_id", _name(128), doc="of the request that it happened by"),
+    Column("data", _json_text(), doc="what more there is to say; null for nothing"),
+    PrimaryKeyConstraint("process_execution_id", "event_id"),
+    sqlite_with_rowid=False,
 )
 
 CLUSTER: Final = _table(

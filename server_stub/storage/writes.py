@@ -6,7 +6,15 @@ from typing import Generic, TypeVar
 
 from server_stub.core.changes import Changes
 from server_stub.core.model import ProcessExecution
-from server_stub.storage.codec import Row, message_row, process_changing, process_fixed, state_changing, state_fixed
+from server_stub.storage.codec import (
+    Row,
+    message_row,
+    process_changing,
+    process_fixed,
+    request_row,
+    state_changing,
+    state_fixed,
+)
 
 StatementT = TypeVar("StatementT")
 
@@ -23,6 +31,8 @@ class Writes(Generic[StatementT]):
     end_processes: StatementT
     change_processes: StatementT
     insert_processes: StatementT
+    delete_requests: StatementT
+    insert_requests: StatementT
     insert_states: StatementT
     change_states: StatementT
     insert_messages: StatementT
@@ -47,13 +57,16 @@ def rows_to_write(
         to: The statements.
     """
     claimed = changes.claimed_messages.values()
-    # Sorted where two transactions may want the same: a process id of which there is no execution to lock.
+    # Sorted where two transactions may want the same: a process id of which there is no execution to lock, and the
+    # requests of it.
     new = sorted(changes.new_processes.values(), key=lambda process: process.key)
     closed: list[Row] = [(process_execution_id,) for process_execution_id in changes.closed_processes]
     return [
         (to.end_processes, [ended(p) for p in changed if not _stays(p)]),
         (to.change_processes, [(*process_changing(p), p.process_execution_id) for p in changed if _stays(p)]),
         (to.insert_processes, [process_fixed(p) + process_changing(p) for p in new]),
+        (to.delete_requests, [tuple(key) for key in sorted(changes.dropped_requests)]),
+        (to.insert_requests, [request_row(record) for _, record in sorted(changes.requests.items())]),
         (to.insert_states, [state_fixed(s) + state_changing(s) for s in changes.new_states.values()]),
         (to.change_states, [(*state_changing(s), *key) for key, s in changes.changed_states.items()]),
         (to.insert_messages, [message_row(m) for m in changes.new_messages.values()]),

@@ -86,7 +86,7 @@ async def test_an_upgrade_that_was_cut_short_is_finished_by_the_next_one(
     await another_mariadb.prepare()
     await install_version_1(mariadb)
     facts = {"schema_version": "1", "num_shards": "16"}
-    [change] = upgrades(mariadb.dialect, TABLES | {"xdb_sys_cluster": "name"}, facts)
+    change, *_ = upgrades(mariadb.dialect, TABLES | {"xdb_sys_cluster": "name"}, facts)
     await mariadb.run([definition.sql for definition in change.definitions[:done]])
 
     await mariadb.upgrade()

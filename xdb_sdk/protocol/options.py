@@ -21,6 +21,9 @@ def _check_name(name: str) -> str:
 
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES), AfterValidator(_check_name)]
+MAX_REQUEST_ID_LENGTH = 128
+RequestId = Annotated[str, Field(min_length=1, max_length=MAX_REQUEST_ID_LENGTH, pattern=r"^[ -~]+$")]
+"""Printable ASCII (idempotency-and-shards D.2)."""
 T = TypeVar("T")
 
 MAX_ITEMS = 10_000

@@ -31,6 +31,7 @@ from xdb_sdk.protocol.options import (
     LoadedData,
     Name,
     ReadRequest,
+    RequestId,
     RetryPolicyConfig,
     StateOptionsConfig,
     TableMapping,
@@ -42,6 +43,8 @@ from xdb_sdk.protocol.worker import Message
 
 SERVICE_PREFIX = "/api/v1/xdb/service/process-execution/"
 SERVICE_BATCH_PATH = "/api/v1/xdb/service/batch"
+REQUEST_ID_HEADER = "Idempotency-Key"
+"""Tells the request id of a request that travels by itself, as its `request_id` does."""
 DEFAULT_NAMESPACE = "default"
 MAX_LONG_POLL_MS = 30_000
 """The longest one wait request is held; the SDK repeats it until its own deadline (semantics 6.4)."""
@@ -59,6 +62,27 @@ class ServiceRequest(WireModel):
     trace_context: TraceContext = None
 
 
+class RepeatableRequest(ServiceRequest):
+    """A request that changes something. With a `request_id` it is carried out once, however often it is sent.
+
+    The id is compared byte by byte, and is one of its process id and operation: the same id means something else to
+    another operation. A request that is refused leaves no trace of its id (idempotency-and-shards D.3).
+    """
+
+    request_id: RequestId | None = None
+
+
+class RepeatableAnswer(WireModel):
+    """`duplicate` tells that the request was carried out before, and that this is the answer it was given then.
+
+    `mismatch` tells that it asked for something else then (idempotency-and-shards D.3).
+    """
+
+    process_execution_id: str
+    duplicate: bool = False
+    mismatch: bool = False
+
+
 class ProcessRequest(ServiceRequest):
     """What names a process execution: by `process_id` the current one, with `process_execution_id` exactly that one."""
 
@@ -67,7 +91,7 @@ class ProcessRequest(ServiceRequest):
     process_execution_id: Name | None = None
 
 
-class StartRequest(ServiceRequest):
+class StartRequest(RepeatableRequest):
     """Start a process execution (semantics 1)."""
 
     namespace: Name = DEFAULT_NAMESPACE
@@ -87,43 +111,70 @@ class StartRequest(ServiceRequest):
     local_attributes: Annotated[Mapping[Name, Json], Field(max_length=MAX_ITEMS)] = NO_ENTRIES
 
 
-class StartAnswer(WireModel):
+class StartAnswer(RepeatableAnswer):
     """`already_started` tells that this call created nothing (semantics 1.4)."""
 
-    process_execution_id: str
     already_started: bool = False
 
 
-class StopRequest(ProcessRequest):
+class StopRequest(ProcessRequest, RepeatableRequest):
     """Close a running execution; a closed one stays as it is (semantics 6.1)."""
 
     stop_type: ProcessStopType = ProcessStopType.TERMINATE
     reason: Annotated[str, Field(max_length=1000)] | None = None
 
 
-class StopAnswer(WireModel):
+class StopAnswer(RepeatableAnswer):
     """Status after the call; `changed` is false when the execution was closed before."""
 
-    process_execution_id: str
     status: ProcessStatus
     changed: bool = True
 
 
-class PublishRequest(ProcessRequest):
+class PublishRequest(ProcessRequest, RepeatableRequest):
     """Append messages, all in one transaction (semantics 6.3)."""
 
     messages: Annotated[Items[Message], Field(min_length=1)]
 
 
-class PublishAnswer(WireModel):
-    """How many of the messages were new; the others repeat a known message id."""
+class PublishAnswer(RepeatableAnswer):
+    """How many of the messages were new; the others repeat a known message id.
 
-    process_execution_id: str
+    `sequence_ids` has an entry for each message, in their order: its number in the execution, null for one that was
+    known.
+    """
+
     published: int
+    sequence_ids: tuple[int | None, ...] = ()
 
 
-class RpcRequest(ProcessRequest):
-    """Call an RPC of the process (semantics 5). `read` absent lets the worker say what it needs (a 406 round)."""
+class PublishOrStartRequest(RepeatableRequest):
+    """Append messages to the running execution, which `start` is to start if there is none, in one transaction.
+
+    `request_id` stands for both halves, each of which is carried out once; that of `start` is not to be given.
+    """
+
+    start: StartRequest
+    messages: Annotated[Items[Message], Field(min_length=1)]
+
+    @property
+    def process_id(self) -> str:
+        """Whose process execution it is about."""
+        return self.start.process_id
+
+
+class PublishOrStartAnswer(PublishAnswer):
+    """`started` tells that this request has started the execution."""
+
+    started: bool
+
+
+class RpcBody(WireModel):
+    """What an RPC is called with (semantics 5). `read` absent lets the worker say what it needs (a 406 round).
+
+    `exclusive` keeps a repetition from the worker while the first call is there: it is refused with RETRY_LATER. It
+    needs a request id (idempotency-and-shards D.3).
+    """
 
     rpc_name: Name
     input: Json = None
@@ -132,13 +183,38 @@ class RpcRequest(ProcessRequest):
     read_only: bool = False
     needs_queue_sizes: bool = True
     """Whether the handler may look at the sizes of the queues; counting them costs a read."""
+    exclusive: bool = False
 
 
-class RpcServiceAnswer(WireModel):
+class RpcRequest(ProcessRequest, RepeatableRequest, RpcBody):
+    """Call an RPC of the process."""
+
+
+class RpcServiceAnswer(RepeatableAnswer):
     """The RPC's return value."""
 
-    process_execution_id: str
     output: Json = None
+
+
+class RpcOrStartRequest(RepeatableRequest, RpcBody):
+    """Call an RPC of the running execution, which `start` is to start if there is none.
+
+    The start is committed before the call. `request_id` stands for both halves, each of which is carried out once; that
+    of `start` is not to be given.
+    """
+
+    start: StartRequest
+
+    @property
+    def process_id(self) -> str:
+        """Whose process execution it is about."""
+        return self.start.process_id
+
+
+class RpcOrStartAnswer(RpcServiceAnswer):
+    """`started` tells that this request has started the execution."""
+
+    started: bool
 
 
 class WaitForCompletionRequest(ProcessRequest):
@@ -329,14 +405,14 @@ class GetAttributesAnswer(WireModel):
     loaded: LoadedData = LoadedData()
 
 
-class SetAttributesRequest(ProcessRequest):
+class SetAttributesRequest(ProcessRequest, RepeatableRequest):
     """Write attributes from outside; the execution must be running (semantics 6.5)."""
 
     write_tables: Tables[TableWrite] = ()
     write_local_attributes: Annotated[Mapping[Name, Json], Field(max_length=MAX_ITEMS)] = NO_ENTRIES
 
 
-class SkipTimerRequest(ProcessRequest):
+class SkipTimerRequest(ProcessRequest, RepeatableRequest):
     """Complete a timer command now (semantics 3.6): by `command_id`, or by `index` among the state's timers.
 
     `remember` keeps a skip that comes before the state waits, for that state execution only.
@@ -349,7 +425,7 @@ class SkipTimerRequest(ProcessRequest):
     remember: bool = False
 
 
-class UpdateConfigRequest(ProcessRequest):
+class UpdateConfigRequest(ProcessRequest, RepeatableRequest):
     """Change the worker URL or the timeout of a running execution; what is absent stays.
 
     `timeout_ms` counts from the start of the execution; 0 removes the timeout.
@@ -359,10 +435,8 @@ class UpdateConfigRequest(ProcessRequest):
     timeout_ms: DurationMs | None = None
 
 
-class DoneAnswer(WireModel):
+class DoneAnswer(RepeatableAnswer):
     """Answer of an operation that has nothing more to tell."""
-
-    process_execution_id: str
 
 
 class ErrorBody(WireModel):

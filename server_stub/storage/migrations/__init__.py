@@ -7,13 +7,16 @@ what that release installed. Rows of running executions stay, and mean the same 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from server_stub.storage.migrations import m0002_shards_and_members
+from server_stub.storage.migrations import m0002_shards_and_members, m0003_requests_and_history
 from server_stub.storage.schema_change import SchemaChange, SchemaDialect
 
 FIRST_VERSION: Final = 1
 """That of the first release."""
 
-_MIGRATIONS: Final[Mapping[int, Callable[..., SchemaChange]]] = {2: m0002_shards_and_members.change}
+_MIGRATIONS: Final[Mapping[int, Callable[..., SchemaChange]]] = {
+    2: m0002_shards_and_members.change,
+    3: m0003_requests_and_history.change,
+}
 
 
 def migrations_since(version: int, dialect: SchemaDialect, *, num_shards: int) -> list[SchemaChange]:

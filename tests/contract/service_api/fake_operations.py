@@ -18,7 +18,11 @@ from xdb_sdk.protocol import (
     ProcessStatus,
     ProcessSummary,
     PublishAnswer,
+    PublishOrStartAnswer,
+    PublishOrStartRequest,
     PublishRequest,
+    RpcOrStartAnswer,
+    RpcOrStartRequest,
     RpcRequest,
     RpcServiceAnswer,
     SetAttributesRequest,
@@ -77,6 +81,14 @@ class FakeOperations:
     async def publish(self, request: PublishRequest) -> PublishAnswer:
         self._find(request)
         return PublishAnswer(process_execution_id=EXECUTION_ID, published=len(request.messages))
+
+    async def publish_or_start(self, request: PublishOrStartRequest) -> PublishOrStartAnswer:
+        self._take(request, request.process_id)
+        return PublishOrStartAnswer(process_execution_id=EXECUTION_ID, published=len(request.messages), started=True)
+
+    async def rpc_or_start(self, request: RpcOrStartRequest) -> RpcOrStartAnswer:
+        self._take(request, request.process_id)
+        return RpcOrStartAnswer(process_execution_id=EXECUTION_ID, output=request.input, started=True)
 
     async def rpc(self, request: RpcRequest) -> RpcServiceAnswer:
         self._find(request)

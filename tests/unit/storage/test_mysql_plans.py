@@ -44,6 +44,10 @@ FILL = f"""
     INSERT INTO xdb_sys_local_attribute (process_execution_id, name, value)
     WITH d AS ({_DIGITS})
     SELECT process_execution_id, CONCAT('a', d.n), '1' FROM xdb_sys_process_execution, d WHERE d.n < 3;
+    INSERT INTO xdb_sys_request (namespace, process_id, request_type, request_id, shard_id, process_execution_id,
+        fingerprint, created_at_ms, expires_at_ms, version)
+    SELECT namespace, process_id, 1, process_execution_id, shard_id, process_execution_id, '', 0, started_at_ms, 0
+    FROM xdb_sys_process_execution;
     INSERT INTO xdb_sys_user_event (process_execution_id, at_ms, name, data)
     SELECT process_execution_id, 0, 'n', 'null' FROM xdb_sys_process_execution"""
 ANALYZE = f"ANALYZE TABLE {', '.join(metadata.tables)}"
@@ -70,6 +74,8 @@ MESSAGES = used("q", "xdb_sys_internal_queue_unclaimed", "process_execution_id",
 QUEUES = used("q", "xdb_sys_internal_queue_unclaimed", "process_execution_id")
 ATTRIBUTES = used("a", "PRIMARY", "process_execution_id")
 ATTRIBUTE = used("a", "PRIMARY", "process_execution_id", "name")
+REQUEST = used("r", "PRIMARY", "namespace", "process_id", "request_type", "request_id")
+EXPIRED = used("r", "xdb_sys_request_expired", "expires_at_ms")
 SORTED = " sorted"
 """What is found is sorted afterwards: it has to be little."""
 
@@ -82,6 +88,8 @@ QUERIES: list[tuple[str, tuple[str, Sequence[Any]], list[str]]] = [
     ("execution", (sql.LOCK_EXECUTIONS, [IDS[:1]]), [PROCESS]),
     ("open states", (sql.FIND_OPEN_STATES, [IDS]), [OPEN + SORTED]),
     ("messages", (sql.FIND_MESSAGES.statement, ["e-1", "q", 10]), [MESSAGES]),
+    ("requests", (sql.FIND_REQUESTS, [tuple(("default", f"p-{n}", 1, f"e-{n}") for n in range(50))]), [REQUEST]),
+    ("expired requests", (sql.FIND_EXPIRED_REQUESTS, [10, 1_000]), [EXPIRED]),
     ("message ids", (sql.FIND_MESSAGE_IDS, [tuple((id_, "q", "m-1") for id_ in IDS)]), [MESSAGE_ID]),
     ("all attributes", (sql.FIND_ALL_LOCAL_ATTRIBUTES, [IDS]), [ATTRIBUTES]),
     ("attributes", (sql.FIND_LOCAL_ATTRIBUTES, [tuple((id_, "a1") for id_ in IDS)]), [ATTRIBUTE]),
@@ -131,6 +139,7 @@ LISTS: list[tuple[str, ListRequest, tuple[int, str] | None, list[str]]] = [
 KEYS: dict[str, tuple[str, str, list[Any]]] = {
     "end_processes": ("xdb_sys_process_execution", "PRIMARY", ["e-1"]),
     "change_processes": ("xdb_sys_process_execution", "PRIMARY", ["e-1"]),
+    "delete_requests": ("t", "PRIMARY", ["default", "p-1", 1, "e-1"]),
     "change_states": ("xdb_sys_async_state_execution", "xdb_sys_async_state_execution_identity", ["e-1", "S", 1]),
     "delete_messages": ("t", "PRIMARY", ["e-1", 1]),
     "delete_timers": ("t", "PRIMARY", ["e-1", "S", 1, 0]),
@@ -202,7 +211,8 @@ async def test_a_row_is_written_by_its_key(connection: MysqlConnection, name: st
 
     [found] = await plan_of(connection, statement, [1] * (statement.count("%s") - len(key)) + key)
 
-    assert found.startswith(f"{alias}: {index} (process_execution_id")
+    first_column = "namespace" if name == "delete_requests" else "process_execution_id"
+    assert found.startswith(f"{alias}: {index} ({first_column}")
 
 
 def test_every_write_that_looks_for_rows_is_pinned() -> None:
@@ -222,7 +232,7 @@ def test_every_query_over_large_tables_is_pinned() -> None:
         if not name.startswith("_") and isinstance(text, str) and text not in pinned
     }
 
-    assert unpinned == few_rows | {"RELEASE_ALL", "LEAVE"}
+    assert unpinned == few_rows | {"RELEASE_ALL", "LEAVE", "REPLICATE_REQUEST"}  # the last one by the key it names
 
 
 READS: list[tuple[str, tuple[str, Sequence[Any]], int]] = [

@@ -48,6 +48,10 @@ FILL = f"""
     SELECT 'o-' || n % 10000, n, 'q1', 'm-' || n, n % 2, 'null' FROM generate_series(1, 80000) n;
     INSERT INTO xdb_sys_local_attribute (process_execution_id, name, value)
     SELECT process_execution_id, 'a' || k, '1' FROM xdb_sys_process_execution CROSS JOIN generate_series(1, 2) k;
+    INSERT INTO xdb_sys_request (namespace, process_id, request_type, request_id, shard_id, process_execution_id,
+        fingerprint, created_at_ms, expires_at_ms, version)
+    SELECT namespace, process_id, k, process_execution_id, shard_id, process_execution_id, '', 0, started_at_ms, 0
+    FROM xdb_sys_process_execution CROSS JOIN generate_series(1, 2) k;
     VACUUM ANALYZE"""
 
 CURRENT = "xdb_sys_process_execution_current"
@@ -63,6 +67,8 @@ MESSAGE = "xdb_sys_internal_queue_pkey"
 MESSAGE_ID = "xdb_sys_internal_queue_message_id"
 MESSAGES = "xdb_sys_internal_queue_unclaimed"
 LOCAL = "xdb_sys_local_attribute_pkey"
+REQUEST = "xdb_sys_request_pkey"
+EXPIRED = "xdb_sys_request_expired"
 BY_STATUS = "xdb_sys_process_execution_by_status"
 BY_TYPE = "xdb_sys_process_execution_by_type"
 
@@ -77,6 +83,8 @@ QUERIES: dict[str, tuple[Sequence[Any], set[str]]] = {
         {PROCESS, CURRENT, OPEN_STATES},
     ),
     "FIND_OPEN_STATES": ([IDS], {OPEN_STATES}),
+    "FIND_REQUESTS": ([["default"] * 50, [f"q-{n}" for n in range(50)], [1] * 50, IDS], {REQUEST}),
+    "DELETE_EXPIRED_REQUESTS": ([10, 1_000], {EXPIRED}),
     "FIND_MESSAGES": ([IDS, ["q1"] * 50, [1] * 50], {MESSAGES}),
     "FIND_MESSAGE_IDS": ([IDS, ["q1"] * 50, ["m-1"] * 50], {MESSAGE_ID}),
     "FIND_LOCAL_ATTRIBUTES": ([IDS, IDS, ["a1"] * 50, IDS, ["a"] * 50], {LOCAL}),
@@ -97,6 +105,7 @@ QUERIES: dict[str, tuple[Sequence[Any], set[str]]] = {
 WRITES = {
     "change_processes": {PROCESS},
     "end_processes": {PROCESS},
+    "delete_requests": {REQUEST},
     "change_states": {IDENTITY},
     "delete_messages": {MESSAGE},
     "delete_messages_of_processes": {MESSAGE},
@@ -208,15 +217,18 @@ def test_every_statement_over_large_tables_is_pinned() -> None:
         "MESSAGE_COLUMNS",
         "PROCESS_CHANGING",
         "PROCESS_COLUMNS",
+        "REQUEST_COLUMNS",
+        "REQUEST_KEY",
         "STATE_CHANGING",
         "STATE_COLUMNS",
     }
     names = {name for name in vars(sql) if name.isupper() and not name.startswith("_")} - of_codec
     few_rows = {"GUARD", "GUARDED", "BEAT", "ACQUIRE", "RELEASE", "END_HANDOVER", "LEAVE"}
-    upserts = {"write_local_attributes", "remember_message_ids", "set_timers"}  # by the key they name, or not at all
+    by_key = {"REPLICATE_REQUESTS"}  # upserts, by the key that they name, or not at all
+    upserts = {"write_local_attributes", "remember_message_ids", "set_timers"}
     writes = {field.name for field in fields(sql.WRITES) if not field.name.startswith("insert_")}
 
-    assert names - {"WRITES"} - QUERIES.keys() == few_rows
+    assert names - {"WRITES"} - QUERIES.keys() == few_rows | by_key
     assert writes - WRITES.keys() == upserts
 
 
