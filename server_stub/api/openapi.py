@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema, models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic_core.core_schema import EnumSchema
 
 from server_stub.api.batch import LINE_TYPES
 from server_stub.api.operations import OPERATIONS
@@ -199,7 +200,8 @@ def worker_document() -> Document:
                 "summary": _summary(ProcessClosedCall),
                 "requestBody": {"required": True, "content": _content(ProcessClosedCall)},
                 "responses": {
-                    "200": {"description": "Taken note of.", "content": {_JSON: {"schema": {"type": "object"}}}}
+                    "200": {"description": "Taken note of.", "content": {_JSON: {"schema": {"type": "object"}}}},
+                    **{str(status): _error(status, _WORKER_ERRORS[status], WorkerErrorBody) for status in (400, 413)},
                 },
             }
         },
@@ -318,7 +320,13 @@ def _document(title: str, description: str, paths: Document, models: Iterable[ty
 
 
 class _SchemaGenerator(GenerateJsonSchema):
-    """Leaves out the titles that only repeat the names of fields."""
+    """Leaves out the titles that only repeat the names of fields, and second names of the members of enums."""
+
+    def enum_schema(self, schema: EnumSchema) -> JsonSchemaValue:
+        described = super().enum_schema(schema)
+        if "enum" in described:
+            described["enum"] = list(dict.fromkeys(described["enum"]))
+        return described
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False

@@ -56,6 +56,13 @@ def test_every_schema_is_valid_and_every_reference_leads_somewhere(name: str) ->
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
+def test_no_enum_names_a_value_twice(name: str) -> None:
+    for schema in read(name)["components"]["schemas"].values():
+        values = schema.get("enum", [])
+        assert len(values) == len(set(values)), schema
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_model_and_operation_is_described(name: str) -> None:
     document = read(name)
 
