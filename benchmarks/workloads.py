@@ -34,7 +34,7 @@ class Workload(StrEnum):
 FULL_SIZES: Mapping[Workload, int] = {
     Workload.CHAIN: 2000,
     Workload.LATENCY: 300,
-    Workload.SIGNAL: 500,
+    Workload.SIGNAL: 2000,
     Workload.TIMERS: 1000,
     Workload.SERVER_KILL: 5,
     Workload.WORKER_KILL: 5,
