@@ -63,7 +63,12 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "update-config": {"timeoutMs": 1_000_000, "workerUrl": "http://elsewhere"},
 }
 """A request of each operation on a process, that does something to one that waits."""
-OF_NO_PROCESS = {"start", "list"}
+STARTING: dict[str, dict[str, Any]] = {
+    "start": {},
+    "publish-or-start": {"messages": [{"queueName": "other", "payload": 1}]},
+    "rpc-or-start": {"rpcName": "set_note", "input": "x"},
+}
+"""What the operations that may start a process take besides."""
 CHANGING = sorted(REQUESTS.keys() - {"describe", "wait-for-completion", "wait-for-state-completion", "get-attributes"})
 
 
@@ -98,7 +103,7 @@ async def served(system: System) -> System:
 
 
 def test_each_operation_is_tried() -> None:
-    assert REQUESTS.keys() | OF_NO_PROCESS == OPERATIONS.keys()
+    assert REQUESTS.keys() | STARTING.keys() | {"list"} == OPERATIONS.keys()
 
 
 @pytest.mark.parametrize("is_closed", [False, True], ids=["running", "closed"])
@@ -152,6 +157,34 @@ async def test_operations_of_two_namespaces_at_the_same_time_each_find_their_own
 
     assert [answer.json().get("processExecutionId") for answer in answers] == [ours, theirs, None, None]
     assert [answer.status_code for answer in answers] == [200, 200, 404, 404]
+
+
+@pytest.mark.parametrize("operation", STARTING)
+async def test_process_is_started_although_its_id_runs_in_another_namespace(served: System, operation: str) -> None:
+    theirs = await start(served, THEIRS)
+    before = rows_of(served, theirs)
+    ours = start_of("HoldProcess", startStateId="HoldState") | {"namespace": OURS}
+
+    body = ours if operation == "start" else STARTING[operation] | {"start": ours}
+    answer = await post(served, operation, body)
+    await asyncio.sleep(1)
+
+    assert answer.status_code == 200, answer.text
+    started = answer.json()["processExecutionId"]
+    assert (await ask(served, "describe", OURS)).json()["processExecutionId"] == started != theirs
+    assert rows_of(served, theirs) == before
+
+
+@pytest.mark.parametrize("operation", CHANGING)
+async def test_request_id_is_known_in_its_own_namespace_alone(served: System, operation: str) -> None:
+    await start(served, OURS)
+    await start(served, THEIRS)
+
+    answers = [await ask(served, operation, namespace, requestId="r") for namespace in (OURS, THEIRS)]
+    elsewhere = await ask(served, operation, "default", requestId="r")
+
+    assert [(answer.status_code, answer.json().get("duplicate", False)) for answer in answers] == [(200, False)] * 2
+    assert (elsewhere.status_code, elsewhere.json()["errorSubType"]) == (404, ErrorSubType.PROCESS_NOT_FOUND)
 
 
 @pytest.mark.parametrize(
