@@ -192,6 +192,8 @@ class ProcessExecution:
     next_wait_order: int = 1
     """Rank of the next wait to be registered; the oldest wait is served first."""
     shard_id: int = 0
+    paused_at_ms: int | None = None
+    """Since when no call of its states is made; None while calls are."""
     create_request_id: str | None = None
     """Of the request that started it, which starts no other while this one is current, however late it comes again."""
     trace_context: str | None = None
@@ -281,6 +283,8 @@ class StateExecution:
     command_results: CommandResultsBody | None = None
     """Set once triggered: what every attempt of execute is given."""
     state_locals: Mapping[str, Json] = field(default_factory=dict)
+    held_due_at_ms: int | None = None
+    """What `due_at_ms` would be, were the execution not paused; None while it is not."""
     last_failure: AttemptFailureInfo | None = None
     last_database_error: DatabaseErrorInfo | None = None
     output: JsonText | None = None

@@ -75,6 +75,7 @@ PROCESS_CHANGING: Final = (
     "remembered_skips",
     "next_sequence_id",
     "next_wait_order",
+    "paused_at_ms",
     "version",
 )
 PROCESS_COLUMNS: Final = PROCESS_FIXED + PROCESS_CHANGING
@@ -98,6 +99,7 @@ STATE_CHANGING: Final = (
     "attempt",
     "first_attempt_at_ms",
     "due_at_ms",
+    "held_due_at_ms",
     "wait_state",
     "command_results",
     "state_locals",
@@ -201,6 +203,7 @@ def process_changing(process: ProcessExecution) -> tuple[Any, ...]:
         _dump_many(_SKIPS, process.remembered_skips),
         process.next_sequence_id,
         process.next_wait_order,
+        process.paused_at_ms,
         process.version,
     )
 
@@ -235,6 +238,7 @@ def process_of(row: Row) -> ProcessExecution:
         remembered_skips,
         next_sequence_id,
         next_wait_order,
+        paused_at_ms,
         version,
     ) = row
     try:
@@ -259,6 +263,7 @@ def process_of(row: Row) -> ProcessExecution:
             remembered_skips=() if remembered_skips is None else _SKIPS.validate_json(remembered_skips),
             next_sequence_id=next_sequence_id,
             next_wait_order=next_wait_order,
+            paused_at_ms=paused_at_ms,
             shard_id=shard_id,
             trace_context=trace_context,
             create_request_id=create_request_id,
@@ -292,6 +297,7 @@ def state_changing(state: StateExecution) -> tuple[Any, ...]:
         state.attempt,
         state.first_attempt_at_ms,
         state.due_at_ms,
+        state.held_due_at_ms,
         _dump_many(_WAIT, state.wait),
         _dump_model(state.command_results),
         json_text(state.state_locals) if state.state_locals else None,
@@ -326,6 +332,7 @@ def state_of(row: Row) -> StateExecution:
         attempt,
         first_attempt_at_ms,
         due_at_ms,
+        held_due_at_ms,
         wait,
         command_results,
         state_locals,
@@ -352,6 +359,7 @@ def state_of(row: Row) -> StateExecution:
             attempt=attempt,
             first_attempt_at_ms=first_attempt_at_ms,
             due_at_ms=due_at_ms,
+            held_due_at_ms=held_due_at_ms,
             wait=None if wait is None else _WAIT.validate_json(wait),
             command_results=_parse_model(CommandResultsBody, command_results),
             state_locals={} if state_locals is None else from_json(state_locals),

@@ -73,6 +73,7 @@ def full_process() -> dict[str, Any]:
         "remembered_skips": (RememberedSkip("S", 4, None, 0), RememberedSkip("S", 4, "reminder", None)),
         "next_sequence_id": 8,
         "next_wait_order": 9,
+        "paused_at_ms": 1_700,
         "version": 7,
     }
 
@@ -94,6 +95,7 @@ def full_state() -> dict[str, Any]:
         "attempt": 4,
         "first_attempt_at_ms": 1_500,
         "due_at_ms": 2_000,
+        "held_due_at_ms": 1_900,
         "wait": Wait(
             order=2,
             commands=CommandRequestBody(
