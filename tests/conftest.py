@@ -1,9 +1,11 @@
 """What every test shares: the event loop, how hypothesis runs, and databases."""
 
+import gc
 import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -14,6 +16,20 @@ from tests.services.shared import DatabaseKind
 # A deadline measures the machine, not the code; a failure prints what replays it.
 settings.register_profile("xdb", deadline=None, print_blob=True)
 settings.load_profile("xdb")
+
+
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist is switched off by some
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Run in two processes for each processor, since many tests wait: for databases, leases, and real processes."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return 2 * (psutil.cpu_count() or 1)
+
+
+def pytest_collection_finish() -> None:
+    """Hide what collecting thousands of tests has made from the collector of garbage, which would visit it for ever."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

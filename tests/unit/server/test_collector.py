@@ -11,8 +11,9 @@ from server_stub.cli._collector import calm_collector
 @pytest.fixture(autouse=True)
 def collector_as_before() -> Iterator[None]:
     threshold = gc.get_threshold()
-    yield
     gc.unfreeze()
+    yield
+    gc.freeze()  # as the test run has it
     gc.set_threshold(*threshold)
 
 
