@@ -46,8 +46,8 @@ class Changes:
     """State executions that completed, failed or were aborted: what waiters wait for. Written by `changed_states`."""
     requests: dict[RequestKey, RequestRecord] = field(default_factory=dict)
     """Requests to remember. Written in the order of their keys; one that is there already repeats the transaction."""
-    dropped_requests: set[RequestKey] = field(default_factory=set)
-    """Rows to delete before, of requests that expired or were only reserved."""
+    dropped_requests: dict[RequestKey, RequestRecord] = field(default_factory=dict)
+    """Rows to delete before, of requests that expired or were only reserved, unless they are others by now."""
     user_events: list[UserEvent] = field(default_factory=list)
     due_calls: list[Call] = field(default_factory=list)
     """Calls that the written states are due for, now or later: for delivery, not a row of its own."""

@@ -6,6 +6,7 @@ from server_stub.core.call_events import RpcReturned
 from server_stub.core.changes import Changes
 from server_stub.core.client_events import PublishMessages, StartProcess
 from server_stub.core.events import Event, need_published
+from server_stub.core.model import RequestRecord
 from server_stub.core.outcomes import Verdict
 from server_stub.core.ports import Loaded, Needs, Selection
 from server_stub.core.refusals import Refused
@@ -68,14 +69,7 @@ class PublishOrStart(Event[PublishOrStartAnswer]):
             remember(loaded, changes, self.claims.start, started, now_ms)
         if self.claims is not None and known_publish is None:
             remember(loaded, changes, self.claims.other, published, now_ms)
-        return PublishOrStartAnswer(
-            process_execution_id=published.process_execution_id,
-            started=not started.already_started,
-            published=published.published,
-            sequence_ids=published.sequence_ids,
-            duplicate=published.duplicate,
-            mismatch=published.mismatch or started.mismatch,
-        )
+        return of_halves(started, published)
 
     def _publish(self, loaded: Loaded, changes: Changes, now_ms: int) -> PublishAnswer:
         return PublishMessages(self.publish).apply(loaded, changes, now_ms)
@@ -92,11 +86,23 @@ class PublishOrStart(Event[PublishOrStartAnswer]):
         )
 
 
+def of_halves(started: StartAnswer, published: PublishAnswer) -> PublishOrStartAnswer:
+    """Give the answer of a request whose halves are answered."""
+    return PublishOrStartAnswer(
+        process_execution_id=published.process_execution_id,
+        started=not started.already_started,
+        published=published.published,
+        sequence_ids=published.sequence_ids,
+        duplicate=published.duplicate,
+        mismatch=published.mismatch or started.mismatch,
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class ReserveRpc(Event[RpcServiceAnswer | None]):
+class ReserveRpc(Event[RpcServiceAnswer | RequestRecord]):
     """An exclusive RPC is about to be made: others of its request id are told to come back.
 
-    Gives the answer if it was made before. The claim's lifetime is that of the reservation.
+    Gives the reservation, or the answer if the RPC was made before. The claim's lifetime is that of the reservation.
     """
 
     is_repeatable = True
@@ -108,44 +114,39 @@ class ReserveRpc(Event[RpcServiceAnswer | None]):
         selection.execution_ids.add(self.process_execution_id)
         selection.request_keys.add(self.claim.key)
 
-    def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> RpcServiceAnswer | None:
+    def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> RpcServiceAnswer | RequestRecord:
         answer = find_answer(loaded, self.claim, RpcServiceAnswer, now_ms)
-        if answer is None:
-            put_record(loaded, changes, self.claim, self.process_execution_id, None, now_ms)
-        return answer
+        return answer or put_record(loaded, changes, self.claim, self.process_execution_id, None, now_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRpc(Event[None]):
-    """An exclusive RPC has failed, or has changed nothing: its request id is free again."""
+    """An exclusive RPC has failed, or has changed nothing: its request id is free again, unless reserved anew."""
 
     is_repeatable = True
 
-    process_execution_id: str
-    claim: RequestClaim
+    reserved: RequestRecord
 
     def select(self, selection: Selection) -> None:
-        selection.execution_ids.add(self.process_execution_id)
-        selection.request_keys.add(self.claim.key)
+        selection.execution_ids.add(self.reserved.process_execution_id)
+        selection.request_keys.add(self.reserved.key)
 
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> None:
-        record = loaded.requests.get(self.claim.key)
-        if record is not None and record.result is None:
-            changes.dropped_requests.add(self.claim.key)
+        if loaded.requests.get(self.reserved.key) == self.reserved:
+            changes.dropped_requests[self.reserved.key] = loaded.requests.pop(self.reserved.key)
 
 
 @dataclass(frozen=True, slots=True)
 class RpcReturnedOnce(Event[Verdict | RpcServiceAnswer]):
     """A worker answered an RPC that has a request id: of those that were made at the same time, the first counts.
 
-    Gives the answer of the one that counts, if it is not this one.
+    Gives the answer of the one that counts, if it is not this one. A reservation, whosesoever it is, is no answer.
     """
 
     is_repeatable = True
 
     event: RpcReturned
     claim: RequestClaim
-    is_reserved: bool = False
 
     def select(self, selection: Selection) -> None:
         self.event.select(selection)
@@ -159,8 +160,7 @@ class RpcReturnedOnce(Event[Verdict | RpcServiceAnswer]):
 
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> Verdict | RpcServiceAnswer:
         record = loaded.requests.get(self.claim.key)
-        is_own_reservation = self.is_reserved and record is not None and record.result is None
-        if not is_own_reservation:
+        if record is None or record.result is not None:
             known = find_answer(loaded, self.claim, RpcServiceAnswer, now_ms)
             if known is not None:
                 return known

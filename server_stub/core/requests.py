@@ -11,7 +11,6 @@ second is repeated, and then finds the row.
 
 import hashlib
 import json
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -20,12 +19,16 @@ from server_stub.core.events import Event
 from server_stub.core.model import RequestKey, RequestRecord
 from server_stub.core.ports import Loaded, Needs, Selection
 from server_stub.core.refusals import Refused
-from xdb_sdk.protocol import ErrorSubType, RepeatableAnswer, RepeatableRequest
+from xdb_sdk.protocol import ErrorSubType, RepeatableAnswer, RepeatableRequest, UpdateConfigRequest
 
 AnswerT = TypeVar("AnswerT", bound=RepeatableAnswer)
 
 _UNESSENTIAL: Final = frozenset(
-    {"request_id", "trace_context", "timeout_ms", "reason", "needs_queue_sizes", "exclusive"}
+    {
+        *("request_id", "trace_context", "reason"),
+        *("timeout_ms", "ignore_already_started"),  # of a start
+        *("needs_queue_sizes", "exclusive"),  # of an RPC, and its timeout
+    }
 )
 """What a repetition may say otherwise: it does not change what is asked for."""
 
@@ -72,14 +75,10 @@ class RequestClaim:
         return answer.model_copy(update={"duplicate": True, "mismatch": is_other})
 
 
-def fingerprint_of(request: RepeatableRequest, *, without: Collection[str] = ()) -> str:
-    """Hash what a request asks for.
-
-    Args:
-        request: The request.
-        without: Fields that belong to another request.
-    """
-    asked = request.model_dump(mode="json", exclude={*_UNESSENTIAL, *without}, exclude_defaults=True)
+def fingerprint_of(request: RepeatableRequest) -> str:
+    """Hash what a request asks for."""
+    unessential = _UNESSENTIAL - {"timeout_ms"} if isinstance(request, UpdateConfigRequest) else _UNESSENTIAL
+    asked = request.model_dump(mode="json", exclude=set(unessential), exclude_defaults=True)
     return hashlib.sha256(json.dumps(asked, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -103,10 +102,10 @@ def remember(loaded: Loaded, changes: Changes, claim: RequestClaim, answer: Repe
 
 def put_record(
     loaded: Loaded, changes: Changes, claim: RequestClaim, process_execution_id: str, result: str | None, now_ms: int
-) -> None:
+) -> RequestRecord:
     """Write the row of a request, in place of one that has expired or was a reservation."""
     if claim.key in loaded.requests and claim.key not in changes.requests:
-        changes.dropped_requests.add(claim.key)
+        changes.dropped_requests[claim.key] = loaded.requests[claim.key]
     record = RequestRecord(
         key=claim.key,
         shard_id=claim.shard_id,
@@ -117,6 +116,7 @@ def put_record(
         expires_at_ms=now_ms + claim.lifetime_ms,
     )
     loaded.requests[claim.key] = changes.requests[claim.key] = record
+    return record
 
 
 @dataclass(frozen=True, slots=True)

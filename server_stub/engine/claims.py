@@ -1,7 +1,6 @@
 """What makes a request one that is carried out once: its claim (idempotency-and-shards D.2, D.3)."""
 
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import replace
 
 from server_stub.core.model import ProcessKey, RequestKey, RequestType
@@ -32,7 +31,6 @@ class Claims:
         key: ProcessKey,
         request_type: RequestType,
         *,
-        without: Collection[str] = (),
         request_id: str | None = None,
     ) -> RequestClaim | None:
         """Give the claim of a request; None for one without an id, which is carried out however often it comes.
@@ -41,7 +39,6 @@ class Claims:
             request: What is asked for.
             key: The process id that it is about.
             request_type: Of what kind it is.
-            without: Fields that do not count when two requests are compared.
             request_id: The id, if the request is a half of one that has it.
         """
         request_id = request_id or request.request_id
@@ -49,7 +46,7 @@ class Claims:
             return None
         return RequestClaim(
             key=RequestKey(*key, request_type, request_id),
-            fingerprint=fingerprint_of(request, without=without),
+            fingerprint=fingerprint_of(request),
             shard_id=shard_of(key, self._num_shards),
             lifetime_ms=self._lifetime_ms,
             rejects_mismatch=self._rejects_mismatch,

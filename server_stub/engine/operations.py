@@ -81,9 +81,6 @@ from xdb_sdk.protocol import (
 
 ResultT = TypeVar("ResultT")
 
-_OF_HALVES = frozenset({"ignore_already_started"})
-"""What the start half of a request says by itself."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationsOptions:
@@ -175,7 +172,7 @@ class Operations:
         publish = PublishRequest(namespace=start.namespace, process_id=start.process_id, messages=request.messages)
         claims = None
         if request.request_id is not None:
-            start_claim = self._claims.of(start, key, RequestType.START, without=_OF_HALVES)
+            start_claim = self._claims.of(start, key, RequestType.START)
             claim = self._claims.of(publish, key, RequestType.PUBLISH, request_id=request.request_id)
             assert start_claim is not None and claim is not None, "there is a request id"  # noqa: PT018  # not a test
             claims = HalfClaims(start_claim, claim)

@@ -74,19 +74,19 @@ class RpcCalls:
         self, process: ProcessExecution, request: RpcBody, trace_context: str | None, claim: RequestClaim
     ) -> RpcServiceAnswer:
         """Call an RPC while its request id is reserved for it."""
-        reserved = reservation(claim, self.timeout_ms(request) + _RESERVED_BEYOND_MS)
-        submission = self._committer.submit(ReserveRpc(process.process_execution_id, reserved))
+        brief = reservation(claim, self.timeout_ms(request) + _RESERVED_BEYOND_MS)
+        submission = self._committer.submit(ReserveRpc(process.process_execution_id, brief))
         self._deadlines.watch(submission)
-        known = await answered(submission)
-        if known is not None:
-            return known
+        reserved = await answered(submission)
+        if isinstance(reserved, RpcServiceAnswer):
+            return reserved
         call = _RpcCall(self, process, request, claim)
         try:
             return await call.run(trace_context)
         finally:
             if not call.is_committed:
                 with suppress(StoreError):  # the reservation expires by itself
-                    await self._committer.submit(ReleaseRpc(process.process_execution_id, claim), is_patient=True)
+                    await self._committer.submit(ReleaseRpc(reserved), is_patient=True)
 
     async def answer_of_worker(
         self, process: ProcessExecution, request: RpcBody, trace_context: str | None, call: "_RpcCall"
@@ -155,8 +155,7 @@ class _RpcCall:
         event = RpcReturned(process_execution_id, answer.answer, answer.read_set)
         if self._claim is None:
             return await self._calls.commit(event, self._ends_at_s)
-        once = RpcReturnedOnce(event, self._claim, is_reserved=self._request.exclusive)
-        outcome = await self._calls.commit(once, self._ends_at_s)
+        outcome = await self._calls.commit(RpcReturnedOnce(event, self._claim), self._ends_at_s)
         if isinstance(outcome, RpcServiceAnswer):
             self._known, outcome = outcome, Verdict.APPLIED
         self.is_committed = outcome is Verdict.APPLIED

@@ -13,7 +13,7 @@ from server_stub.storage.codec import Row, only_row, request_row
 from server_stub.storage.mysql_connection import MysqlConnection
 from server_stub.storage.mysql_user_tables import MysqlUserTables
 from server_stub.storage.session import MessageIdKey
-from server_stub.storage.writes import rows_to_write
+from server_stub.storage.writes import request_key, rows_to_write
 from xdb_sdk.protocol import Json, ListRequest, TableMapping
 
 _MEMBER_ID, _ROLES = 7, 9
@@ -43,7 +43,9 @@ class MysqlSession:
 
     async def find_requests(self, keys: Sequence[RequestKey]) -> Sequence[Row]:
         """Give those that are remembered; see `Session.find_requests`."""
-        return await self.connection.fetch(sql.FIND_REQUESTS, [tuple(keys)]) if keys else []
+        if not keys:
+            return []
+        return await self.connection.fetch(sql.FIND_REQUESTS, [tuple(map(request_key, keys))])
 
     async def find_open_states(self, execution_ids: Sequence[str]) -> Sequence[Row]:
         """Give open states; see `Session.find_open_states`."""

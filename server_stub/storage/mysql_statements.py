@@ -150,7 +150,7 @@ WRITES: Final[Writes[Part]] = Writes(
     ),
     change_processes=_update("xdb_sys_process_execution", PROCESS_CHANGING, ("process_execution_id",), "PRIMARY"),
     insert_processes=_insert("xdb_sys_process_execution", PROCESS_COLUMNS),
-    delete_requests=_delete("xdb_sys_request", REQUEST_KEY),
+    delete_requests=_delete("xdb_sys_request", (*REQUEST_KEY, "expires_at_ms")),
     insert_requests=_insert("xdb_sys_request", REQUEST_COLUMNS),
     insert_states=_insert("xdb_sys_async_state_execution", STATE_COLUMNS),
     change_states=_update(
@@ -188,7 +188,8 @@ WRITES: Final[Writes[Part]] = Writes(
 
 # Index xdb_sys_request_expired, then the primary key. What another transaction is at is left to it.
 FIND_EXPIRED_REQUESTS: Final = f"""
-    SELECT {_columns(REQUEST_KEY, "r")} FROM xdb_sys_request r FORCE INDEX (xdb_sys_request_expired)
+    SELECT {_columns((*REQUEST_KEY, "expires_at_ms"), "r")}
+    FROM xdb_sys_request r FORCE INDEX (xdb_sys_request_expired)
     WHERE r.expires_at_ms < %s ORDER BY r.expires_at_ms LIMIT %s FOR UPDATE SKIP LOCKED"""
 
 # Primary key. Assignments are made in their order, and each sees those before it: the version comes last.

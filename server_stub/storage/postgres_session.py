@@ -1,6 +1,7 @@
 """A connection to PostgreSQL as the steps of a transaction see it: each step one statement over many rows."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
@@ -11,11 +12,11 @@ from server_stub.core.model import LocalAttributeRead, ProcessKey, RequestKey, R
 from server_stub.core.ports import MappingRefused
 from server_stub.storage import postgres_statements as sql
 from server_stub.storage.cluster_codec import view_of
-from server_stub.storage.codec import PROCESS_COLUMNS, Row, only_row, request_row
+from server_stub.storage.codec import PROCESS_COLUMNS, REQUEST_COLUMNS, REQUEST_KEY, Row, only_row, request_row
 from server_stub.storage.postgres_errors import committing
 from server_stub.storage.postgres_user_tables import PostgresUserTables
 from server_stub.storage.session import MessageIdKey, Overtaken
-from server_stub.storage.writes import ended, rows_to_write
+from server_stub.storage.writes import dropped, ended, rows_to_write
 from xdb_sdk.protocol import Json, ListRequest, TableMapping
 
 
@@ -56,7 +57,7 @@ class PostgresSession:
 
     async def find_requests(self, keys: Sequence[RequestKey]) -> Sequence[Row]:
         """Give those that are remembered; see `Session.find_requests`."""
-        return await self.fetch(sql.FIND_REQUESTS, *_arrays(keys))
+        return await self.fetch(sql.FIND_REQUESTS, *_arrays(keys, len(REQUEST_KEY)))
 
     async def find_open_states(self, execution_ids: Sequence[str]) -> Sequence[Row]:
         """Give open states; see `Session.find_open_states`."""
@@ -100,15 +101,17 @@ class PostgresSession:
     async def write(self, changes: Changes) -> None:
         """Write the rows of the system tables by one statement, then those of the user's tables; see `Session.write`.
 
-        An execution that is current no more makes room in the unique index before another takes its place, which one
-        statement cannot promise.
+        What makes room in a unique index comes before what takes its place, which one statement cannot promise: an
+        execution that is current no more, and a request that has expired.
         """
         changed = list(changes.changed_processes.values())
+        making_room = [(sql.WRITES.delete_requests, dropped(changes))]
         if changes.new_processes:
             replaced = [process for process in changed if not process.is_current]
-            await self._write_parts([(sql.WRITES.end_processes, [ended(process) for process in replaced])])
+            making_room.append((sql.WRITES.end_processes, [ended(process) for process in replaced]))
             changed = [process for process in changed if process.is_current]
-        await self._write_parts(rows_to_write(changes, changed, sql.WRITES))
+        await self._write_parts(making_room)
+        await self._write_parts(rows_to_write(replace(changes, dropped_requests={}), changed, sql.WRITES))
         if changes.row_writes:
             await self._tables.write_rows(
                 self.connection, changes.row_writes, locked=self._locked_rows, seen_absent=self._absent_rows
@@ -154,7 +157,7 @@ class PostgresSession:
 
     async def replicate_requests(self, records: Sequence[RequestRecord]) -> None:
         """Take rows over; see `ServerSession.replicate_requests`."""
-        await self.fetch(sql.REPLICATE_REQUESTS, *_arrays(map(request_row, records)))
+        await self.fetch(sql.REPLICATE_REQUESTS, *_arrays(map(request_row, records), len(REQUEST_COLUMNS)))
 
     # --- what delivery scans ---
 

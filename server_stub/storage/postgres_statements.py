@@ -233,7 +233,7 @@ WRITES: Final[Writes[Part]] = Writes(
     # Changes no indexed column, so that the new row version needs no entry in any index.
     change_processes=_update("xdb_sys_process_execution", PROCESS_CHANGING, ("process_execution_id",)),
     insert_processes=_insert("xdb_sys_process_execution", PROCESS_COLUMNS),
-    delete_requests=_delete("xdb_sys_request", REQUEST_KEY),
+    delete_requests=_delete("xdb_sys_request", (*REQUEST_KEY, "expires_at_ms")),
     insert_requests=_insert("xdb_sys_request", REQUEST_COLUMNS),
     insert_states=_insert("xdb_sys_async_state_execution", STATE_COLUMNS),
     # Unique index xdb_sys_async_state_execution_identity.

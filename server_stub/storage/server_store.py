@@ -307,7 +307,9 @@ class ServerStore(ABC):
 
     async def replicate_requests(self, records: Sequence[RequestRecord]) -> None:
         """Take over what another cluster remembers; see `Store.replicate_requests`."""
-        ordered = sorted(records, key=lambda record: record.key)
+        # A statement cannot write a row twice.
+        newest = {record.key: record for record in sorted(records, key=lambda record: record.version)}
+        ordered = [record for _, record in sorted(newest.items())]
         await self._repeat(lambda session: session.replicate_requests(ordered))
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> list[ProcessExecution]:

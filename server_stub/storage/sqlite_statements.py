@@ -66,7 +66,7 @@ FIND_EXECUTIONS: Final = {length: f"{_PROCESS} WHERE p.process_execution_id {_in
 # Primary key, for the two.
 _REQUEST: Final = " AND ".join(f"{name} = ?" for name in REQUEST_KEY)
 FIND_REQUEST: Final = f"SELECT {', '.join(REQUEST_COLUMNS)} FROM xdb_sys_request WHERE {_REQUEST}"
-DELETE_REQUEST: Final = f"DELETE FROM xdb_sys_request WHERE {_REQUEST}"
+DELETE_REQUEST: Final = f"DELETE FROM xdb_sys_request WHERE {_REQUEST} AND +expires_at_ms = ?"
 
 # Partial index xdb_sys_async_state_execution_open; it ends in the row id, which is the order of creation.
 FIND_OPEN_STATES: Final = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from server_stub.core.changes import Changes
-from server_stub.core.model import ProcessExecution
+from server_stub.core.model import ProcessExecution, RequestKey
 from server_stub.storage.codec import (
     Row,
     message_row,
@@ -27,6 +27,7 @@ class Writes(Generic[StatementT]):
         end_processes: Changes the two columns that have indexes, too: for executions that close, or make room.
         change_processes: Changes no indexed column.
     """
+        delete_requests: Names a row by when it expires, too: another one of the same request is not meant.
 
     end_processes: StatementT
     change_processes: StatementT
@@ -65,7 +66,7 @@ def rows_to_write(
         (to.end_processes, [ended(p) for p in changed if not _stays(p)]),
         (to.change_processes, [(*process_changing(p), p.process_execution_id) for p in changed if _stays(p)]),
         (to.insert_processes, [process_fixed(p) + process_changing(p) for p in new]),
-        (to.delete_requests, [tuple(key) for key in sorted(changes.dropped_requests)]),
+        (to.delete_requests, dropped(changes)),
         (to.insert_requests, [request_row(record) for _, record in sorted(changes.requests.items())]),
         (to.insert_states, [state_fixed(s) + state_changing(s) for s in changes.new_states.values()]),
         (to.change_states, [(*state_changing(s), *key) for key, s in changes.changed_states.items()]),
@@ -91,6 +92,17 @@ def rows_to_write(
 def ended(process: ProcessExecution) -> Row:
     """Give the row of an execution for `Writes.end_processes`."""
     is_current = 1 if process.is_current else None
+def dropped(changes: Changes) -> list[Row]:
+    """Give the rows of requests for `Writes.delete_requests`."""
+    return [(*request_key(key), record.expires_at_ms) for key, record in sorted(changes.dropped_requests.items())]
+
+
+def request_key(key: RequestKey) -> Row:
+    """Give the values of `REQUEST_KEY`."""
+    namespace, process_id, request_type, request_id = key
+    return namespace, process_id, int(request_type), request_id
+
+
     return (process.status.value, is_current, *process_changing(process), process.process_execution_id)
 
 

@@ -9,6 +9,7 @@ from server_stub.core.model import (
     ProcessExecution,
     ProcessKey,
     QueuedMessage,
+    RequestKey,
     RowKey,
     RowWrite,
     RowWriteMode,
@@ -31,13 +32,17 @@ class Deciding:
         *,
         execution_ids: Iterable[str] = (),
         process_keys: Iterable[ProcessKey] = (),
+        request_keys: Iterable[RequestKey] = (),
         needs: Needs | None = None,
         touches_rows: bool = False,
     ) -> None:
         self._decide = decide
         self._needs = needs or Needs()
         self._selection = Selection(
-            set(execution_ids), set(process_keys), touches_rows=touches_rows or bool(self._needs.rows)
+            set(execution_ids),
+            set(process_keys),
+            set(request_keys),
+            touches_rows=touches_rows or bool(self._needs.rows),
         )
 
     def selection(self) -> Selection:
@@ -68,6 +73,7 @@ async def load(
     store: Store,
     *execution_ids: str,
     process_keys: Iterable[ProcessKey] = (),
+    request_keys: Iterable[RequestKey] = (),
     needs: Needs | None = None,
     touches_rows: bool = False,
 ) -> Loaded:
@@ -79,7 +85,12 @@ async def load(
         return Changes()
 
     work = Deciding(
-        look, execution_ids=execution_ids, process_keys=process_keys, needs=needs, touches_rows=touches_rows
+        look,
+        execution_ids=execution_ids,
+        process_keys=process_keys,
+        request_keys=request_keys,
+        needs=needs,
+        touches_rows=touches_rows,
     )
     await store.transact(work)
     return seen[0]

@@ -139,7 +139,7 @@ LISTS: list[tuple[str, ListRequest, tuple[int, str] | None, list[str]]] = [
 KEYS: dict[str, tuple[str, str, list[Any]]] = {
     "end_processes": ("xdb_sys_process_execution", "PRIMARY", ["e-1"]),
     "change_processes": ("xdb_sys_process_execution", "PRIMARY", ["e-1"]),
-    "delete_requests": ("t", "PRIMARY", ["default", "p-1", 1, "e-1"]),
+    "delete_requests": ("t", "PRIMARY", ["default", "p-1", 1, "e-1", 1]),
     "change_states": ("xdb_sys_async_state_execution", "xdb_sys_async_state_execution_identity", ["e-1", "S", 1]),
     "delete_messages": ("t", "PRIMARY", ["e-1", 1]),
     "delete_timers": ("t", "PRIMARY", ["e-1", "S", 1, 0]),
