@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from server_stub.core.history import DEFAULT_RULES, HistoryRules
 from server_stub.core.model import (
     Call,
+    HistoryEvent,
     LocalAttributeWrite,
     ProcessExecution,
     QueuedMessage,
@@ -49,12 +51,16 @@ class Changes:
     dropped_requests: dict[RequestKey, RequestRecord] = field(default_factory=dict)
     """Rows to delete before, of requests that expired or were only reserved, unless they are others by now."""
     user_events: list[UserEvent] = field(default_factory=list)
+    history: list[HistoryEvent] = field(default_factory=list)
     due_calls: list[Call] = field(default_factory=list)
     """Calls that the written states are due for, now or later: for delivery, not a row of its own."""
     foreign_shards: set[int] = field(default_factory=set)
     """Shards of other servers, or of nobody yet, in which something has become due: their owners are to be woken."""
 
     def touch_process(self, process: ProcessExecution) -> None:
+    history_rules: HistoryRules = DEFAULT_RULES
+    long_histories: list[ProcessExecution] = field(default_factory=list)
+    """Executions whose history has become long, to be told to the operators."""
         """Note that the row has changed."""
         if process.process_execution_id not in self.new_processes:
             if process.process_execution_id not in self.changed_processes:

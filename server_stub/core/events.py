@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from server_stub.core.changes import Changes
+from server_stub.core.edit import Edit
 from server_stub.core.model import (
     Execution,
     LocalAttributeRead,
@@ -159,6 +160,17 @@ def running_target(loaded: Loaded, request: ProcessRequest) -> Execution:
     execution = target_of(loaded, request)
     require_running(execution.process)
     return execution
+
+
+def client_edit(loaded: Loaded, changes: Changes, now_ms: int, request: ProcessRequest, request_id: str | None) -> Edit:
+    """Begin a change that a client asks for, to an execution that runs.
+
+    Raises:
+        Refused: PROCESS_NOT_FOUND, PROCESS_NOT_RUNNING, or HISTORY_LIMIT.
+    """
+    execution = running_target(loaded, request)
+    changes.history_rules.require_room(execution.process)
+    return Edit(execution, changes, now_ms, request_id)
 
 
 def require_running(process: ProcessExecution) -> None:

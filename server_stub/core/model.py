@@ -17,6 +17,7 @@ from xdb_sdk.protocol import (
     CommandResultsBody,
     DatabaseErrorInfo,
     ExecuteStatus,
+    HistoryEventType,
     InternalQueueResult,
     Json,
     ProcessErrorInfo,
@@ -198,6 +199,10 @@ class ProcessExecution:
     """Of the request that started it, which starts no other while this one is current, however late it comes again."""
     trace_context: str | None = None
     """Trace of the start, for the calls that it leads to: `<traceparent>`, or `<traceparent> <tracestate>`."""
+    next_event_id: int = 0
+    """The id of the next event of its history, which begins with 1; 0 for an execution that has no history."""
+    history_bytes: int = 0
+    """How much data the events hold."""
     version: int = 1
 
     @property
@@ -416,6 +421,25 @@ class UserEvent:
     """An event recorded by user code (semantics 2.8)."""
 
     process_execution_id: str
+class HistoryEvent(NamedTuple):
+    """One event of the history of an execution: a row of xdb_sys_history.
+
+    Attributes:
+        event_id: 1, 2, 3 and so on within the execution.
+        cause_id: The event of the same change that this one came of; None for the first of a change.
+        request_id: Of the request that the change was made by, if it had one.
+        data: What more there is to say, as JSON; its content depends on the type.
+    """
+
+    process_execution_id: str
+    event_id: int
+    at_ms: int
+    event_type: HistoryEventType
+    cause_id: int | None
+    request_id: str | None
+    data: JsonText | None
+
+
     at_ms: int
     name: str
     data: JsonText

@@ -18,6 +18,7 @@ from server_stub.core.states import create_state
 from xdb_sdk.protocol import (
     ConflictMode,
     ErrorSubType,
+    HistoryEventType,
     IdReusePolicy,
     ProcessStatus,
     StartRequest,
@@ -96,6 +97,9 @@ def begin(edit: Edit, request: StartRequest) -> None:
     """Write the initial attributes, the starting state and the timeout of a new execution."""
     process, changes = edit.process, edit.changes
     changes.new_processes[process.process_execution_id] = process
+    if process.namespace not in changes.history_rules.off_in:
+        process.next_event_id = 1
+    edit.record(HistoryEventType.STARTED)
     for table in request.tables:
         _write_initially(edit, table)
     write_local_attributes(edit, request.local_attributes)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from server_stub.core.changes import Changes
 from server_stub.core.events import Event, add_wait_needs
+from server_stub.core.history import DEFAULT_RULES, HistoryRules, told_length
 from server_stub.core.measures import SECONDS, SIZES, Histogram
 from server_stub.core.model import call_of
 from server_stub.core.ports import (
@@ -75,10 +76,13 @@ _MUST_WAIT = object()
 class _Batch:
     """The work of one transaction. It is decided anew on each try, from freshly loaded rows."""
 
-    def __init__(self, pending: Sequence[_Pending], clock: Clock, ownership: Ownership) -> None:
+    def __init__(
+        self, pending: Sequence[_Pending], clock: Clock, ownership: Ownership, history_rules: HistoryRules
+    ) -> None:
         self._pending = pending
         self._clock = clock
         self._ownership = ownership
+        self._history_rules = history_rules
         self.results: list[Any] = []
 
     def selection(self) -> Selection:
@@ -95,7 +99,7 @@ class _Batch:
         return needs
 
     def decide(self, loaded: Loaded) -> Changes:
-        changes = Changes()
+        changes = Changes(history_rules=self._history_rules)
         now_ms = self._clock()
         self.results = [_apply(pending.event, loaded, changes, now_ms) for pending in self._pending]
         _collect_due_calls(loaded, changes, self._ownership)
@@ -181,6 +185,7 @@ class Committer:
         max_batch: The most events of one transaction.
         max_pending: How many events may wait before impatient ones are refused.
         max_transactions: The most transactions at a time.
+        history_rules: What the histories of executions hold, and how much.
     """
 
     def __init__(
@@ -194,6 +199,7 @@ class Committer:
         max_batch: int = 256,
         max_pending: int = 10_000,
         max_transactions: int = 1,
+        history_rules: HistoryRules = DEFAULT_RULES,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -203,6 +209,7 @@ class Committer:
         self._max_batch = max_batch
         self._max_pending = max_pending
         self._max_transactions = max_transactions
+        self._history_rules = history_rules
         self._queue: deque[_Pending] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -331,7 +338,7 @@ class Committer:
             return
         for pending in batch:
             pending.future.is_begun = True
-        work = _Batch(batch, self._clock, self._ownership)
+        work = _Batch(batch, self._clock, self._ownership, self._history_rules)
         try:
             changes = await self._transact(work)
         except CommitOutcomeUnknown as error:
@@ -444,6 +451,8 @@ class Committer:
         except Exception:
             # What is due is in the database, where the next scan finds it; the other callers must not suffer.
             logger.exception("a commit could not be handed on")
+        for process in changes.long_histories:
+            logger.warning("long history: %s", told_length(process))
         if self._is_late(changes):
             self._on_uncertain()
 

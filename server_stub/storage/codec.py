@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from server_stub.core.model import (
+    HistoryEvent,
     ProcessExecution,
     QueuedMessage,
     RememberedSkip,
@@ -28,6 +29,7 @@ from xdb_sdk.protocol import (
     CommandResultsBody,
     DatabaseErrorInfo,
     ExecuteStatus,
+    HistoryEventType,
     ProcessErrorInfo,
     ProcessStatus,
     RecoverFrom,
@@ -75,6 +77,8 @@ PROCESS_CHANGING: Final = (
     "remembered_skips",
     "next_sequence_id",
     "next_wait_order",
+    "next_event_id",
+    "history_bytes",
     "paused_at_ms",
     "version",
 )
@@ -122,6 +126,16 @@ REQUEST_COLUMNS: Final = (
     "created_at_ms",
     "expires_at_ms",
     "version",
+)
+
+HISTORY_COLUMNS: Final = (
+    "process_execution_id",
+    "event_id",
+    "at_ms",
+    "event_type",
+    "cause_id",
+    "request_id",
+    "data",
 )
 
 MESSAGE_COLUMNS: Final = ("process_execution_id", "queue_name", "sequence_id", "message_id", "payload")
@@ -203,6 +217,8 @@ def process_changing(process: ProcessExecution) -> tuple[Any, ...]:
         _dump_many(_SKIPS, process.remembered_skips),
         process.next_sequence_id,
         process.next_wait_order,
+        process.next_event_id,
+        process.history_bytes,
         process.paused_at_ms,
         process.version,
     )
@@ -238,6 +254,8 @@ def process_of(row: Row) -> ProcessExecution:
         remembered_skips,
         next_sequence_id,
         next_wait_order,
+        next_event_id,
+        history_bytes,
         paused_at_ms,
         version,
     ) = row
@@ -267,6 +285,8 @@ def process_of(row: Row) -> ProcessExecution:
             shard_id=shard_id,
             trace_context=trace_context,
             create_request_id=create_request_id,
+            next_event_id=next_event_id,
+            history_bytes=history_bytes,
             version=version,
         )
     except (ValueError, TypeError, KeyError) as error_:
@@ -401,6 +421,25 @@ def request_of(row: Row) -> RequestRecord:
         return RequestRecord(RequestKey(namespace, process_id, RequestType(request_type), request_id), *others)
     except ValueError as error:
         raise UnreadableRow("xdb_sys_request", (namespace, process_id, request_type, request_id), error) from error
+
+
+def history_row(event: HistoryEvent) -> tuple[Any, ...]:
+    """Give the values of `HISTORY_COLUMNS`."""
+    process_execution_id, event_id, at_ms, event_type, cause_id, request_id, data = event
+    return process_execution_id, event_id, at_ms, event_type.value, cause_id, request_id, data
+
+
+def event_of(row: Row) -> HistoryEvent:
+    """Read an event of a history from the values of `HISTORY_COLUMNS`.
+
+    Raises:
+        UnreadableRow: It holds what no server wrote.
+    """
+    process_execution_id, event_id, at_ms, event_type, *others = row
+    try:
+        return HistoryEvent(process_execution_id, event_id, at_ms, HistoryEventType(event_type), *others)
+    except ValueError as error:
+        raise UnreadableRow("xdb_sys_history", (process_execution_id, event_id), error) from error
 
 
 def message_row(message: QueuedMessage) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from server_stub.storage.codec import (
+    HISTORY_COLUMNS,
     MESSAGE_COLUMNS,
     PROCESS_CHANGING,
     PROCESS_COLUMNS,
@@ -49,6 +50,7 @@ ARRAY_TYPES: Final = {
             "held_due_at_ms",
             "next_event_id",
             "event_id",
+            "cause_id",
             "history_bytes",
             "first_attempt_at_ms",
             "due_at_ms",
@@ -258,6 +260,7 @@ WRITES: Final[Writes[Part]] = Writes(
     # First column of each primary key.
     delete_messages_of_processes=_delete("xdb_sys_internal_queue", ("process_execution_id",)),
     delete_timers_of_processes=_delete("xdb_sys_timer_tasks", ("process_execution_id",)),
+    insert_history=_insert("xdb_sys_history", HISTORY_COLUMNS),
     insert_user_events=_insert("xdb_sys_user_event", ("process_execution_id", "at_ms", "name", "data")),
     write_local_attributes=_insert(
         "xdb_sys_local_attribute",

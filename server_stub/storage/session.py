@@ -159,6 +159,7 @@ def _concerned(changes: Changes) -> set[str]:
     concerned.update(key.process_execution_id for key in (*changes.new_timers, *changes.deleted_timers))
     concerned.update(execution_id for execution_id, _ in (*changes.new_messages, *changes.claimed_messages))
     concerned.update(write.process_execution_id for write in changes.local_attribute_writes)
+    concerned.update(event.process_execution_id for event in changes.history)
     concerned.update(event.process_execution_id for event in changes.user_events)
     return concerned
 

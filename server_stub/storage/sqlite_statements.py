@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
 from server_stub.storage.codec import (
+    HISTORY_COLUMNS,
     MESSAGE_COLUMNS,
     PROCESS_CHANGING,
     PROCESS_COLUMNS,
@@ -142,6 +143,8 @@ SET_TIMER: Final = """
 DELETE_MESSAGES_OF_PROCESS: Final = "DELETE FROM xdb_sys_internal_queue WHERE process_execution_id = ?"
 DELETE_TIMERS_OF_PROCESS: Final = "DELETE FROM xdb_sys_timer_tasks WHERE process_execution_id = ?"
 
+INSERT_HISTORY: Final = f"INSERT INTO xdb_sys_history {_values(HISTORY_COLUMNS)}"
+
 INSERT_USER_EVENT: Final = (
     "INSERT INTO xdb_sys_user_event (process_execution_id, at_ms, name, data) VALUES (?, ?, ?, ?)"
 )
@@ -161,6 +164,7 @@ WRITES: Final = Writes(
     delete_timers=DELETE_TIMER,
     delete_messages_of_processes=DELETE_MESSAGES_OF_PROCESS,
     delete_timers_of_processes=DELETE_TIMERS_OF_PROCESS,
+    insert_history=INSERT_HISTORY,
     insert_user_events=INSERT_USER_EVENT,
     write_local_attributes=WRITE_LOCAL_ATTRIBUTE,
 )

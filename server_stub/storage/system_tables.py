@@ -105,7 +105,7 @@ PROCESS_EXECUTION: Final = _table(
     Column("trace_context", _json_text(), doc="of the start: W3C traceparent, a space, and tracestate if any"),
     Column("create_request_id", _name(128), doc="of the request that started it"),
     Column("paused_at_ms", BigInteger, doc="since when no call is made; null while calls are"),
-    Column("next_event_id", BigInteger, nullable=False, server_default=text("1"), doc="of its history"),
+    Column("next_event_id", BigInteger, nullable=False, server_default=text("1"), doc="0: it has no history"),
     Column("history_bytes", BigInteger, nullable=False, server_default=text("0"), doc="how large its history is"),
     # Nulls are distinct in a unique index: any number of former executions, one current one.
     Index("xdb_sys_process_execution_current", "namespace", "process_id", "is_current", unique=True),
@@ -284,6 +284,7 @@ HISTORY: Final = _table(
     Column("event_id", BigInteger, nullable=False, doc="1, 2, 3 and so on within the execution"),
     Column("at_ms", BigInteger, nullable=False),
     Column("event_type", _name(32), nullable=False),
+    Column("cause_id", BigInteger, doc="the event of the same change that it came of; null for the first"),
     Column("request_id", _name(128), doc="of the request that it happened by"),
     Column("data", _json_text(), doc="what more there is to say; null for nothing"),
     PrimaryKeyConstraint("process_execution_id", "event_id"),

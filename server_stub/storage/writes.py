@@ -8,6 +8,7 @@ from server_stub.core.changes import Changes
 from server_stub.core.model import ProcessExecution, RequestKey
 from server_stub.storage.codec import (
     Row,
+    history_row,
     message_row,
     process_changing,
     process_fixed,
@@ -26,8 +27,8 @@ class Writes(Generic[StatementT]):
     Attributes:
         end_processes: Changes the two columns that have indexes, too: for executions that close, or make room.
         change_processes: Changes no indexed column.
-    """
         delete_requests: Names a row by when it expires, too: another one of the same request is not meant.
+    """
 
     end_processes: StatementT
     change_processes: StatementT
@@ -43,6 +44,7 @@ class Writes(Generic[StatementT]):
     delete_timers: StatementT
     delete_messages_of_processes: StatementT
     delete_timers_of_processes: StatementT
+    insert_history: StatementT
     insert_user_events: StatementT
     write_local_attributes: StatementT
 
@@ -84,14 +86,12 @@ def rows_to_write(
         (to.delete_timers, list(changes.deleted_timers)),
         (to.delete_messages_of_processes, closed),
         (to.delete_timers_of_processes, closed),
+        (to.insert_history, [history_row(event) for event in changes.history]),
         (to.insert_user_events, [(e.process_execution_id, e.at_ms, e.name, e.data) for e in changes.user_events]),
         (to.write_local_attributes, _last_values(changes)),
     ]
 
 
-def ended(process: ProcessExecution) -> Row:
-    """Give the row of an execution for `Writes.end_processes`."""
-    is_current = 1 if process.is_current else None
 def dropped(changes: Changes) -> list[Row]:
     """Give the rows of requests for `Writes.delete_requests`."""
     return [(*request_key(key), record.expires_at_ms) for key, record in sorted(changes.dropped_requests.items())]
@@ -103,6 +103,9 @@ def request_key(key: RequestKey) -> Row:
     return namespace, process_id, int(request_type), request_id
 
 
+def ended(process: ProcessExecution) -> Row:
+    """Give the row of an execution for `Writes.end_processes`."""
+    is_current = 1 if process.is_current else None
     return (process.status.value, is_current, *process_changing(process), process.process_execution_id)
 
 

@@ -125,6 +125,43 @@ class ProcessErrorType(StrEnum):
     TIMEOUT = "TIMEOUT"
 
 
+class HistoryEventType(StrEnum):
+    """What an event of a process execution's history says (idempotency-and-shards D.10).
+
+    Events of one change follow each other; the first one says what happened, the others what came of it.
+    """
+
+    STARTED = "STARTED"
+    STATE_SCHEDULED = "STATE_SCHEDULED"
+    WAIT_UNTIL_COMPLETED = "WAIT_UNTIL_COMPLETED"
+    COMMAND_COMPLETED = "COMMAND_COMPLETED"
+    """A timer fired or was skipped, or a queue command got its messages."""
+    STATE_EXECUTED = "STATE_EXECUTED"
+    ATTEMPT_FAILED = "ATTEMPT_FAILED"
+    ATTRIBUTES_WRITTEN = "ATTRIBUTES_WRITTEN"
+    PUBLISHED = "PUBLISHED"
+    RPC_APPLIED = "RPC_APPLIED"
+    USER_EVENT = "USER_EVENT"
+    """User code has recorded it."""
+    COMPLETION_REQUESTED = "COMPLETION_REQUESTED"
+    """The execution completes when no state is left."""
+    STOP_REQUESTED = "STOP_REQUESTED"
+    PAUSED = "PAUSED"
+    RESUMED = "RESUMED"
+    STATE_RETRIED = "STATE_RETRIED"
+    """The next call of a state, which waited for its time, is made now."""
+    STATE_COMPLETED_BY_OPERATOR = "STATE_COMPLETED_BY_OPERATOR"
+    TIMER_SKIPPED = "TIMER_SKIPPED"
+    CONFIG_UPDATED = "CONFIG_UPDATED"
+    RESET = "RESET"
+    """Another execution goes on from a point of this one, or this one goes on from there."""
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    TIMED_OUT = "TIMED_OUT"
+    TERMINATED = "TERMINATED"
+    CANCELED = "CANCELED"
+
+
 class ErrorSubType(StrEnum):
     """The stable code in the body of every error of the service API (semantics 1.7, 5.5)."""
 
@@ -133,10 +170,14 @@ class ErrorSubType(StrEnum):
     METHOD_NOT_ALLOWED = "METHOD_NOT_ALLOWED"
     PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
     PROCESS_NOT_FOUND = "PROCESS_NOT_FOUND"
+    STATE_NOT_FOUND = "STATE_NOT_FOUND"
     TIMER_NOT_FOUND = "TIMER_NOT_FOUND"
     PROCESS_ALREADY_STARTED = "PROCESS_ALREADY_STARTED"
     PROCESS_NOT_RUNNING = "PROCESS_NOT_RUNNING"
+    STATE_NOT_RUNNING = "STATE_NOT_RUNNING"
+    STATE_NOT_BACKING_OFF = "STATE_NOT_BACKING_OFF"
     REQUEST_ID_REUSED = "REQUEST_ID_REUSED"
+    HISTORY_LIMIT = "HISTORY_LIMIT"
     RETRY_LATER = "RETRY_LATER"
     LOCK_NOT_ACQUIRED = "LOCK_NOT_ACQUIRED"
     WORKER_EXECUTION_ERROR = "WORKER_EXECUTION_ERROR"

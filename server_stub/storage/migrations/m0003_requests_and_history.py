@@ -26,6 +26,7 @@ _CREATE_HISTORY: Final = """CREATE TABLE xdb_sys_history (
     event_id BIGINT NOT NULL,
     at_ms BIGINT NOT NULL,
     event_type VARCHAR(32){collate} NOT NULL,
+    cause_id BIGINT,
     request_id VARCHAR(128){collate},
     data {text},
     PRIMARY KEY (process_execution_id, event_id)
