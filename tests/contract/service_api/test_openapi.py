@@ -36,7 +36,7 @@ def check(document: dict[str, Any], path: str, response: httpx.Response, *, meth
     [(content_type, content)] = responses[str(response.status_code)]["content"].items()
     assert response.headers["content-type"] == content_type
     schema = content["schema"] | {"components": document["components"]}
-    for text in response.text.splitlines():
+    for text in response.content.splitlines():
         Draft202012Validator(schema).validate(json.loads(text))
 
 
