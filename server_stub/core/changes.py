@@ -56,11 +56,11 @@ class Changes:
     """Calls that the written states are due for, now or later: for delivery, not a row of its own."""
     foreign_shards: set[int] = field(default_factory=set)
     """Shards of other servers, or of nobody yet, in which something has become due: their owners are to be woken."""
-
-    def touch_process(self, process: ProcessExecution) -> None:
     history_rules: HistoryRules = DEFAULT_RULES
     long_histories: list[ProcessExecution] = field(default_factory=list)
     """Executions whose history has become long, to be told to the operators."""
+
+    def touch_process(self, process: ProcessExecution) -> None:
         """Note that the row has changed."""
         if process.process_execution_id not in self.new_processes:
             if process.process_execution_id not in self.changed_processes:
