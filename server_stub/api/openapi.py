@@ -136,7 +136,19 @@ _ERRORS: Mapping[str, _Errors] = {
     "get-attributes": {**_NOT_FOUND, 424: (ErrorSubType.APP_DATABASE_READ_ERROR,)},
     "set-attributes": {**_NOT_FOUND, **_NOT_RUNNING, 424: (ErrorSubType.APP_DATABASE_WRITE_ERROR,)},
     "skip-timer": {404: (ErrorSubType.PROCESS_NOT_FOUND, ErrorSubType.TIMER_NOT_FOUND), **_NOT_RUNNING},
+    "retry-state": {
+        404: (ErrorSubType.PROCESS_NOT_FOUND, ErrorSubType.STATE_NOT_FOUND),
+        409: (ErrorSubType.STATE_NOT_RUNNING, ErrorSubType.STATE_NOT_BACKING_OFF, *_NOT_RUNNING[409]),
+    },
+    "complete-state": {
+        404: (ErrorSubType.PROCESS_NOT_FOUND, ErrorSubType.STATE_NOT_FOUND),
+        409: (ErrorSubType.STATE_NOT_RUNNING, *_NOT_RUNNING[409]),
+    },
+    "pause": {**_NOT_FOUND, **_NOT_RUNNING},
+    "resume": {**_NOT_FOUND, **_NOT_RUNNING},
     "update-config": {**_NOT_FOUND, **_NOT_RUNNING},
+    "stop-processes": {},
+    "replace-worker-url": {},
 }
 
 _WORKER_LINE_TYPES: Mapping[str, type[BaseModel]] = {

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from xdb_sdk.protocol import (
+    BulkAnswer,
+    CompleteStateAnswer,
+    CompleteStateRequest,
     DescribeAnswer,
     DescribeRequest,
     DoneAnswer,
@@ -12,10 +15,15 @@ from xdb_sdk.protocol import (
     GetAttributesRequest,
     ListAnswer,
     ListRequest,
+    PauseAnswer,
+    PauseRequest,
     PublishAnswer,
     PublishOrStartAnswer,
     PublishOrStartRequest,
     PublishRequest,
+    ReplaceWorkerUrlRequest,
+    ResumeRequest,
+    RetryStateRequest,
     RpcOrStartAnswer,
     RpcOrStartRequest,
     RpcRequest,
@@ -26,6 +34,7 @@ from xdb_sdk.protocol import (
     StartAnswer,
     StartRequest,
     StopAnswer,
+    StopProcessesRequest,
     StopRequest,
     UpdateConfigRequest,
     WaitForCompletionAnswer,
@@ -91,8 +100,32 @@ class ServiceOperations(Protocol):
         """Complete a timer command now."""
         ...
 
+    async def retry_state(self, request: RetryStateRequest) -> DoneAnswer:
+        """Make the next attempt of a state now that waits for it."""
+        ...
+
+    async def complete_state(self, request: CompleteStateRequest) -> CompleteStateAnswer:
+        """End a state execution by a decision of the operator."""
+        ...
+
+    async def pause(self, request: PauseRequest) -> PauseAnswer:
+        """Call the states of an execution no more until it is resumed."""
+        ...
+
+    async def resume(self, request: ResumeRequest) -> PauseAnswer:
+        """Call the states of a paused execution again."""
+        ...
+
     async def update_config(self, request: UpdateConfigRequest) -> DoneAnswer:
         """Change the worker URL or the timeout of a running execution."""
+        ...
+
+    async def stop_processes(self, request: StopProcessesRequest) -> BulkAnswer:
+        """Close many running executions, some at a time."""
+        ...
+
+    async def replace_worker_url(self, request: ReplaceWorkerUrlRequest) -> BulkAnswer:
+        """Give many running executions another worker URL, some at a time."""
         ...
 
 
@@ -122,7 +155,13 @@ OPERATIONS: Mapping[str, Operation] = {
         Operation("get-attributes", "get_attributes", GetAttributesRequest, GetAttributesAnswer),
         Operation("set-attributes", "set_attributes", SetAttributesRequest, DoneAnswer),
         Operation("skip-timer", "skip_timer", SkipTimerRequest, DoneAnswer),
+        Operation("retry-state", "retry_state", RetryStateRequest, DoneAnswer),
+        Operation("complete-state", "complete_state", CompleteStateRequest, CompleteStateAnswer),
+        Operation("pause", "pause", PauseRequest, PauseAnswer),
+        Operation("resume", "resume", ResumeRequest, PauseAnswer),
         Operation("update-config", "update_config", UpdateConfigRequest, DoneAnswer),
+        Operation("stop-processes", "stop_processes", StopProcessesRequest, BulkAnswer),
+        Operation("replace-worker-url", "replace_worker_url", ReplaceWorkerUrlRequest, BulkAnswer),
     )
 }
 """By name on the wire."""

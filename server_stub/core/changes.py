@@ -54,6 +54,8 @@ class Changes:
     history: list[HistoryEvent] = field(default_factory=list)
     due_calls: list[Call] = field(default_factory=list)
     """Calls that the written states are due for, now or later: for delivery, not a row of its own."""
+    withdrawn: set[str] = field(default_factory=set)
+    """Executions that run and of which calls are not to be made any more that may have been found before."""
     foreign_shards: set[int] = field(default_factory=set)
     """Shards of other servers, or of nobody yet, in which something has become due: their owners are to be woken."""
     history_rules: HistoryRules = DEFAULT_RULES

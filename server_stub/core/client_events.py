@@ -1,4 +1,4 @@
-"""Clients start, stop and change processes (semantics 1, 3.6, 6)."""
+"""Clients start, stop and change processes (semantics 1, 6)."""
 
 from dataclasses import dataclass
 
@@ -21,19 +21,12 @@ from server_stub.core.events import (
     target_of,
 )
 from server_stub.core.model import (
-    ProcessExecution,
     ProcessKey,
-    RememberedSkip,
-    StateExecution,
-    StateKey,
-    Timer,
-    TimerKey,
 )
 from server_stub.core.ports import Loaded, Needs, Selection
 from server_stub.core.refusals import InvalidAnswer, Refused
 from server_stub.core.starting import begin, check_reuse, new_execution, replace
-from server_stub.core.states import settle_waits, timer_index
-from server_stub.core.timer_events import complete_timer
+from server_stub.core.states import settle_waits
 from xdb_sdk.protocol import (
     DoneAnswer,
     ErrorSubType,
@@ -44,17 +37,11 @@ from xdb_sdk.protocol import (
     PublishAnswer,
     PublishRequest,
     SetAttributesRequest,
-    SkipTimerRequest,
     StartAnswer,
     StartRequest,
-    StateApi,
     StopAnswer,
     StopRequest,
-    TimerStatus,
-    UpdateConfigRequest,
 )
-
-MAX_REMEMBERED_SKIPS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,95 +166,3 @@ class SetAttributes(Event[DoneAnswer]):
         write_rows(edit, self.request.write_tables)
         write_local_attributes(edit, self.request.write_local_attributes)
         return DoneAnswer(process_execution_id=process_execution_id)
-
-
-@dataclass(frozen=True, slots=True)
-class SkipTimer(Event[DoneAnswer]):
-    """A client completes a timer command before its time (semantics 3.6)."""
-
-    request: SkipTimerRequest
-
-    def select(self, selection: Selection) -> None:
-        select_target(selection, self.request)
-
-    def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> DoneAnswer:
-        request = self.request
-        execution = running_target(loaded, request)
-        process = execution.process
-        edit = Edit(execution, changes, now_ms)
-        skip = RememberedSkip(request.state_id, request.number, request.command_id, request.index)
-        state = execution.states.get(StateKey(process.process_execution_id, request.state_id, request.number))
-        index = timer_index(state, skip) if state is not None else None
-        if state is not None and index is not None:
-            complete_timer(edit, state, index, TimerStatus.SKIPPED)
-        elif request.remember and self._may_still_wait(process, state):
-            self._remember(edit, skip)
-        else:
-            raise self._not_found(process)
-        return DoneAnswer(process_execution_id=process.process_execution_id)
-
-    def _remember(self, edit: Edit, skip: RememberedSkip) -> None:
-        process = edit.process
-        if skip in process.remembered_skips:
-            return
-        if len(process.remembered_skips) >= MAX_REMEMBERED_SKIPS:
-            raise Refused(
-                ErrorSubType.INVALID_REQUEST,
-                f"process {process.process_id!r} has {MAX_REMEMBERED_SKIPS} timer skips to remember already; "
-                "skip a timer once its state waits for it",
-                process.process_execution_id,
-            )
-        process.remembered_skips = (*process.remembered_skips, skip)
-        edit.touch_process()
-
-    def _may_still_wait(self, process: ProcessExecution, state: StateExecution | None) -> bool:
-        """Say whether the state execution has not come to its wait: not created, or in wait_until."""
-        if state is None:
-            return self.request.number > process.state_counters.get(self.request.state_id, 0)
-        return state.is_open and state.api is StateApi.WAIT_UNTIL
-
-    def _not_found(self, process: ProcessExecution) -> Refused:
-        request = self.request
-        name = f"command id {request.command_id!r}" if request.command_id else f"index {request.index or 0}"
-        return Refused(
-            ErrorSubType.TIMER_NOT_FOUND,
-            f"state execution {request.state_id}-{request.number} of process {request.process_id!r} does not wait for "
-            f"a timer command with {name}; use remember to skip it once it does",
-            process.process_execution_id,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateConfig(Event[DoneAnswer]):
-    """A client changes the worker URL or the timeout of a running execution; what is absent stays."""
-
-    request: UpdateConfigRequest
-
-    def select(self, selection: Selection) -> None:
-        select_target(selection, self.request)
-
-    def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> DoneAnswer:
-        execution = running_target(loaded, self.request)
-        process = execution.process
-        edit = Edit(execution, changes, now_ms)
-        if self.request.worker_url is not None:
-            process.worker_url = self.request.worker_url
-            for state in execution.open_states():
-                if state.call_key is not None:
-                    state.claim_range = 0
-                    edit.touch_state(state)  # so that its call is handed over anew, with the new URL
-        if self.request.timeout_ms is not None:
-            _set_timeout(edit, self.request.timeout_ms)
-        edit.touch_process()
-        return DoneAnswer(process_execution_id=process.process_execution_id)
-
-
-def _set_timeout(edit: Edit, timeout_ms: int) -> None:
-    process = edit.process
-    key = TimerKey.of_timeout(process.process_execution_id)
-    if timeout_ms == 0:
-        process.timeout_at_ms = None
-        edit.changes.delete_timer(key)
-        return
-    process.timeout_at_ms = process.started_at_ms + timeout_ms
-    edit.changes.set_timer(Timer(key, process.timeout_at_ms, process.shard_id))

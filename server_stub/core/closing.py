@@ -28,7 +28,7 @@ def end_state(edit: Edit, state: StateExecution, status: StateStatus) -> None:
     """Take a state execution out of the pending set."""
     state.status = status
     state.closed_at_ms = edit.now_ms
-    state.due_at_ms = None
+    state.due_at_ms = state.held_due_at_ms = None
     state.wait = None
     state.command_results = None
     state.state_locals = {}

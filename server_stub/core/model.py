@@ -310,6 +310,11 @@ class StateExecution:
         return self.status is StateStatus.RUNNING
 
     @property
+    def planned_at_ms(self) -> int | None:
+        """When its next call is to be made, or would be, were the execution not paused; None as for `due_at_ms`."""
+        return self.due_at_ms if self.held_due_at_ms is None else self.held_due_at_ms
+
+    @property
     def api(self) -> StateApi:
         """The API that is being called, or will be next."""
         if self.wait_until_status is WaitUntilStatus.RUNNING:

@@ -42,7 +42,6 @@ def create_state(
     number = process.state_counters.get(state_id, 0) + 1
     process.state_counters[state_id] = number
     skipped = options.skip_wait_until
-    due_at_ms = edit.now_ms + delay_ms
     state = StateExecution(
         process_execution_id=process.process_execution_id,
         state_id=state_id,
@@ -54,10 +53,10 @@ def create_state(
         execute_status=ExecuteStatus.RUNNING if skipped else ExecuteStatus.NOT_STARTED,
         wait_for_key=wait_for_key,
         recover_from=recover_from,
-        due_at_ms=due_at_ms,
         shard_id=process.shard_id,
     )
     edit.add_state(state)
+    edit.make_due(state, edit.now_ms + delay_ms)
     return state
 
 
@@ -76,7 +75,7 @@ def register_wait(edit: Edit, state: StateExecution, request: CommandRequestBody
     """Let a state wait for its commands. The caller matches messages and timers afterwards."""
     process = edit.process
     state.wait_until_status = WaitUntilStatus.WAITING_COMMANDS_COMPLETED
-    state.due_at_ms = None
+    state.due_at_ms = state.held_due_at_ms = None
     state.wait = new_wait(request, order=process.next_wait_order, now_ms=edit.now_ms)
     process.next_wait_order += 1
     edit.execution.note_wait(state)
@@ -171,10 +170,9 @@ def _begin_execute(edit: Edit, state: StateExecution, results: CommandResultsBod
     state.command_results = results
     state.attempt = 1
     state.first_attempt_at_ms = None
-    state.due_at_ms = edit.now_ms
     state.claim_range = 0
     state.last_database_error = None
-    edit.touch_state(state)
+    edit.make_due(state, edit.now_ms)
 
 
 def fail_attempt(edit: Edit, state: StateExecution, failure: CallFailure) -> None:
@@ -202,8 +200,8 @@ def fail_attempt(edit: Edit, state: StateExecution, failure: CallFailure) -> Non
         _exhaust(edit, state, api, failure)
         return
     state.attempt += 1
-    state.due_at_ms = due_at_ms
     state.claim_range = 0
+    edit.make_due(state, due_at_ms)
 
 
 def _exhaust(edit: Edit, state: StateExecution, api: StateApi, failure: CallFailure) -> None:

@@ -1,22 +1,16 @@
 """The use cases of the service API (semantics 1, 5, 6): each turns a request into an event or a read."""
 
 import asyncio
-import base64
-import binascii
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
-from server_stub.core.allowed_urls import ANY_URL, AllowedUrls, not_allowed
+from server_stub.core.allowed_urls import ANY_URL, AllowedUrls
 from server_stub.core.client_events import (
     PublishMessages,
     SetAttributes,
-    SkipTimer,
     StartProcess,
     StopProcess,
-    UpdateConfig,
 )
-from server_stub.core.events import Event
 from server_stub.core.model import ProcessExecution, ProcessKey, RequestType
 from server_stub.core.once_events import HalfClaims, PublishOrStart
 from server_stub.core.ports import (
@@ -26,11 +20,12 @@ from server_stub.core.ports import (
 )
 from server_stub.core.reads import loaded_data, plan_reads
 from server_stub.core.refusals import InvalidAnswer, Refused, process_not_found
-from server_stub.core.requests import AnswerT, Once, RequestClaim
+from server_stub.core.requests import AnswerT, RequestClaim
 from server_stub.core.shards import shard_of
 from server_stub.dispatch.dispatcher import Dispatcher
 from server_stub.engine.answered import answered
 from server_stub.engine.claims import Claims
+from server_stub.engine.commits import Commits
 from server_stub.engine.committer import Committer
 from server_stub.engine.deadlines import Deadlines
 from server_stub.engine.errors import (
@@ -38,6 +33,8 @@ from server_stub.engine.errors import (
     of_refused,
     refusal,
 )
+from server_stub.engine.operator_calls import OperatorCalls, checked_worker_url
+from server_stub.engine.pages import page_token, parse_page_token
 from server_stub.engine.process_finder import ProcessFinder
 from server_stub.engine.rpc_calls import RpcCalls
 from server_stub.engine.views import describe_answer, process_summary, state_answer, wait_answer
@@ -65,21 +62,16 @@ from xdb_sdk.protocol import (
     RpcRequest,
     RpcServiceAnswer,
     SetAttributesRequest,
-    SkipTimerRequest,
     StartAnswer,
     StartRequest,
     StateStatus,
     StopAnswer,
     StopRequest,
-    UpdateConfigRequest,
     WaitForCompletionAnswer,
     WaitForCompletionRequest,
     WaitForStateAnswer,
     WaitForStateRequest,
-    normal_url,
 )
-
-ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +86,7 @@ class OperationsOptions:
     allowed_worker_urls: AllowedUrls = ANY_URL
 
 
-class Operations:
+class Operations(OperatorCalls):
     """What the service API can do. Every method raises `ServiceError` for what it refuses, and nothing else on purpose.
 
     Args:
@@ -117,16 +109,15 @@ class Operations:
         claims: Claims,
         options: OperationsOptions,
     ) -> None:
-        self._committer = committer
-        self._store = store
+        deadlines = Deadlines(options.commit_timeout_s)
+        commits = Commits(committer, deadlines, claims)
+        super().__init__(commits, claims, store, options.allowed_worker_urls)
         self._finder = ProcessFinder(store)
-        self._deadlines = Deadlines(options.commit_timeout_s)
-        self._rpcs = RpcCalls(committer, dispatcher, self._deadlines, max_timeout_ms=options.max_rpc_timeout_ms)
+        self._rpcs = RpcCalls(committer, dispatcher, deadlines, max_timeout_ms=options.max_rpc_timeout_ms)
         self._waiters = waiters
         self._clock = clock
         self._ids = ids
         self._num_shards = num_shards
-        self._claims = claims
         self._options = options
 
     def begin_shutdown(self) -> None:
@@ -148,10 +139,10 @@ class Operations:
             if known := await self._known(claim, StartAnswer):
                 return known
             raise
-        return await self._commit_once(event, claim, StartAnswer)
+        return await self._commits.once(event, claim, StartAnswer)
 
     async def _start_event(self, request: StartRequest) -> StartProcess:
-        worker_url = self._worker_url(request.worker_url)
+        worker_url = checked_worker_url(request.worker_url, self._options.allowed_worker_urls)
         tables = tuple([await answered(self._store.canonical_mapping(mapping)) for mapping in request.tables])
         request = request.model_copy(update={"worker_url": worker_url, "tables": tables})
         return StartProcess(request, self._ids(), shard_of(_key(request), self._num_shards))
@@ -159,43 +150,36 @@ class Operations:
     async def stop(self, request: StopRequest) -> StopAnswer:
         """Close a running execution (semantics 6.1)."""
         claim = self._claims.of(request, _key(request), RequestType.STOP)
-        return await self._commit_once(StopProcess(request), claim, StopAnswer)
+        return await self._commits.once(StopProcess(request), claim, StopAnswer)
 
     async def publish(self, request: PublishRequest) -> PublishAnswer:
         """Append messages to internal queues (semantics 6.3)."""
         claim = self._claims.of(request, _key(request), RequestType.PUBLISH)
-        return await self._commit_once(PublishMessages(request), claim, PublishAnswer)
+        return await self._commits.once(PublishMessages(request), claim, PublishAnswer)
 
     async def publish_or_start(self, request: PublishOrStartRequest) -> PublishOrStartAnswer:
         """Publish to the running execution, or to one that is started (idempotency-and-shards D.4)."""
         start, key = _start_half(request.start, request.request_id), _key(request.start)
-        publish = PublishRequest(namespace=start.namespace, process_id=start.process_id, messages=request.messages)
+        publish = PublishRequest(
+            namespace=start.namespace,
+            process_id=start.process_id,
+            messages=request.messages,
+            request_id=request.request_id,
+        )
         claims = None
         if request.request_id is not None:
             start_claim = self._claims.of(start, key, RequestType.START)
             claim = self._claims.of(publish, key, RequestType.PUBLISH, request_id=request.request_id)
             assert start_claim is not None and claim is not None, "there is a request id"  # noqa: PT018  # not a test
             claims = HalfClaims(start_claim, claim)
-        answer = await self._commit(PublishOrStart(await self._start_event(start), publish, claims))
+        answer = await self._commits.commit(PublishOrStart(await self._start_event(start), publish, claims))
         self._claims.count(RequestType.PUBLISH, answer)
         return answer
 
     async def set_attributes(self, request: SetAttributesRequest) -> DoneAnswer:
         """Write attributes from outside (semantics 6.5)."""
         claim = self._claims.of(request, _key(request), RequestType.SET_ATTRIBUTES)
-        return await self._commit_once(SetAttributes(request), claim, DoneAnswer)
-
-    async def skip_timer(self, request: SkipTimerRequest) -> DoneAnswer:
-        """Complete a timer command now (semantics 3.6)."""
-        claim = self._claims.of(request, _key(request), RequestType.SKIP_TIMER)
-        return await self._commit_once(SkipTimer(request), claim, DoneAnswer)
-
-    async def update_config(self, request: UpdateConfigRequest) -> DoneAnswer:
-        """Change the worker URL or the timeout of a running execution."""
-        claim = self._claims.of(request, _key(request), RequestType.UPDATE_CONFIG)
-        if request.worker_url is not None:
-            request = request.model_copy(update={"worker_url": self._worker_url(request.worker_url)})
-        return await self._commit_once(UpdateConfig(request), claim, DoneAnswer)
+        return await self._commits.once(SetAttributes(request), claim, DoneAnswer)
 
     async def describe(self, request: DescribeRequest) -> DescribeAnswer:
         """Tell everything about an execution (semantics 6.2)."""
@@ -209,10 +193,10 @@ class Operations:
 
     async def list_processes(self, request: ListRequest) -> ListAnswer:
         """List executions, newest first (semantics 6.6)."""
-        after = _parse_page_token(request.next_page_token)
+        after = parse_page_token(request.next_page_token)
         found = await answered(self._store.list_processes(request, after))
         page = found[: request.page_size]
-        token = _page_token(page[-1]) if len(found) > len(page) else None
+        token = page_token(page[-1]) if len(found) > len(page) else None
         return ListAnswer(processes=tuple(process_summary(process) for process in page), next_page_token=token)
 
     async def get_attributes(self, request: GetAttributesRequest) -> GetAttributesAnswer:
@@ -291,15 +275,6 @@ class Operations:
                     return state_answer(process, state, server_stopping=self._waiters.is_stopping)
                 await self._news(subscription, deadline)
 
-    def _worker_url(self, url: str) -> str:
-        try:
-            worker_url = normal_url(url)
-        except ValueError as error:
-            raise refusal(ErrorSubType.INVALID_REQUEST, f"workerUrl {error}") from error
-        if not self._options.allowed_worker_urls.allow(worker_url):
-            raise refusal(ErrorSubType.INVALID_REQUEST, f"workerUrl {not_allowed(worker_url)}")
-        return worker_url
-
     def _may_wait(self, deadline: float) -> bool:
         return not self._waiters.is_stopping and asyncio.get_running_loop().time() < deadline
 
@@ -328,20 +303,6 @@ class Operations:
         self._claims.count(claim.key.request_type, answer)
         return answer
 
-    async def _commit_once(
-        self, event: Event[AnswerT], claim: RequestClaim | None, answer_type: type[AnswerT]
-    ) -> AnswerT:
-        if claim is None:
-            return await self._commit(event)
-        answer = await self._commit(Once(event, claim, answer_type))
-        self._claims.count(claim.key.request_type, answer)
-        return answer
-
-    async def _commit(self, event: Event[ResultT]) -> ResultT:
-        submission = self._committer.submit(event)
-        self._deadlines.watch(submission)
-        return await answered(submission)
-
 
 def _key(request: ProcessRequest | StartRequest) -> ProcessKey:
     return ProcessKey(request.namespace, request.process_id)
@@ -361,21 +322,3 @@ def _start_half(start: StartRequest, request_id: str | None) -> StartRequest:
 
 def _deadline(timeout_ms: int) -> float:
     return asyncio.get_running_loop().time() + min(timeout_ms, MAX_LONG_POLL_MS) / 1000
-
-
-def _page_token(last: ProcessExecution) -> str:
-    return base64.urlsafe_b64encode(f"{last.started_at_ms}:{last.process_execution_id}".encode()).decode()
-
-
-def _parse_page_token(token: str | None) -> tuple[int, str] | None:
-    if token is None:
-        return None
-    try:
-        started_at_ms, _, process_execution_id = base64.urlsafe_b64decode(token.encode()).decode().partition(":")
-        if not 0 <= int(started_at_ms) <= 2**53:
-            raise ValueError("no instant")
-        return int(started_at_ms), process_execution_id
-    except (ValueError, binascii.Error) as error:
-        raise refusal(
-            ErrorSubType.INVALID_REQUEST, "nextPageToken is not one that this server has given out"
-        ) from error

@@ -68,6 +68,9 @@ OPERATIONS: dict[str, dict[str, Any]] = {
     "get-attributes": {"processId": "p"},
     "set-attributes": {"processId": "p", "writeLocalAttributes": {"a": 1}},
     "skip-timer": {"processId": "p", "stateId": "HoldState", "index": 0},
+    "complete-state": {"processId": "p", "stateId": "HoldState", "decision": {}},
+    "pause": {"processId": "p"},
+    "resume": {"processId": "p"},
     "update-config": {"processId": "p", "timeoutMs": 1},
 }
 OF_A_PROCESS = sorted(OPERATIONS.keys() - {"start", "list"})

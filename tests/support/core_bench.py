@@ -214,12 +214,15 @@ class CoreBench:
 
     def _check_state(self, state: StateExecution) -> None:
         if not state.is_open:
-            assert state.due_at_ms is None
+            assert state.planned_at_ms is None
             assert state.wait is None
             assert state.status in {StateStatus.COMPLETED, StateStatus.FAILED, StateStatus.ABORTED}
             return
         is_waiting = state.wait_until_status is WaitUntilStatus.WAITING_COMMANDS_COMPLETED
         assert is_waiting == (state.wait is not None)
-        assert is_waiting == (state.due_at_ms is None), "an open state that does not wait has one call due"
+        assert is_waiting == (state.planned_at_ms is None), "an open state that does not wait has one call due"
+        is_held = self.processes[state.process_execution_id].paused_at_ms is not None
+        assert state.due_at_ms is None or not is_held, "a call of a paused process is due"
+        assert state.held_due_at_ms is None or is_held, "a call of a process that is not paused is held"
         is_executing = state.execute_status is ExecuteStatus.RUNNING
         assert is_executing == (state.wait_until_status in {WaitUntilStatus.COMPLETED, WaitUntilStatus.SKIPPED})

@@ -5,7 +5,7 @@ an `ErrorBody`, whatever the operation.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field
 
@@ -39,7 +39,7 @@ from xdb_sdk.protocol.options import (
     TableWrite,
 )
 from xdb_sdk.protocol.tracing import TraceContext
-from xdb_sdk.protocol.worker import Message
+from xdb_sdk.protocol.worker import Message, StateDecisionBody
 
 SERVICE_PREFIX = "/api/v1/xdb/service/process-execution/"
 SERVICE_BATCH_PATH = "/api/v1/xdb/service/batch"
@@ -51,6 +51,11 @@ MAX_LONG_POLL_MS = 30_000
 MAX_PAGE_SIZE = 1_000
 MAX_DESCRIBED_STATES = 1_000
 """How many of the latest state executions of a process are described although they are closed (semantics 6.2)."""
+
+
+Reason: TypeAlias = Annotated[str, Field(max_length=1000)]
+"""Why an operator does something, for those who look at the execution later."""
+WorkerUrl: TypeAlias = Annotated[str, Field(min_length=1, max_length=2048)]
 
 
 class ServiceRequest(WireModel):
@@ -97,7 +102,7 @@ class StartRequest(RepeatableRequest):
     namespace: Name = DEFAULT_NAMESPACE
     process_id: Name
     process_type: Name
-    worker_url: Annotated[str, Field(min_length=1, max_length=2048)]
+    worker_url: WorkerUrl
     object_id: Json = None
     start_state_id: Name | None = None
     start_state_input: Json = None
@@ -121,7 +126,7 @@ class StopRequest(ProcessRequest, RepeatableRequest):
     """Close a running execution; a closed one stays as it is (semantics 6.1)."""
 
     stop_type: ProcessStopType = ProcessStopType.TERMINATE
-    reason: Annotated[str, Field(max_length=1000)] | None = None
+    reason: Reason | None = None
 
 
 class StopAnswer(RepeatableAnswer):
@@ -308,7 +313,8 @@ class StateExecutionInfo(WireModel):
     """A state execution, so that a stuck process can be explained without SQL (semantics 6.2).
 
     Attempt number `attempt` of an open one is due since `running_since_ms`, or will be at `next_attempt_at_ms`; neither
-    while it waits for commands. `retry_policy` is the one frozen for the method that runs, or will next.
+    while it waits for commands. Of a paused execution `held_due_at_ms` says when the call was due that is not made,
+    unless a worker has it already. `retry_policy` is the one frozen for the method that runs, or will next.
     """
 
     state_id: str
@@ -321,6 +327,7 @@ class StateExecutionInfo(WireModel):
     closed_at_ms: int | None = None
     running_since_ms: int | None = None
     next_attempt_at_ms: int | None = None
+    held_due_at_ms: int | None = None
     retry_policy: RetryPolicyConfig | None = None
     last_failure: AttemptFailureInfo | None = None
     timers: tuple[TimerCommandInfo, ...] = ()
@@ -361,6 +368,8 @@ class DescribeAnswer(ProcessSummary):
     table_name: str | None = None
     timeout_at_ms: int | None = None
     graceful_complete_requested: bool = False
+    paused_at_ms: int | None = None
+    """Since when its states are not called; null while they are."""
     reason: str | None = None
     error: ProcessErrorInfo | None = None
     outputs: tuple[StateOutput, ...] = ()
@@ -412,31 +421,140 @@ class SetAttributesRequest(ProcessRequest, RepeatableRequest):
     write_local_attributes: Annotated[Mapping[Name, Json], Field(max_length=MAX_ITEMS)] = NO_ENTRIES
 
 
-class SkipTimerRequest(ProcessRequest, RepeatableRequest):
+class OperatorRequest(ProcessRequest, RepeatableRequest):
+    """What an operator does to an execution: `reason` is kept in its history."""
+
+    reason: Reason | None = None
+
+
+class StateRequest(OperatorRequest):
+    """What an operator does to one state execution."""
+
+    state_id: Name
+    number: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1
+
+
+class SkipTimerRequest(StateRequest):
     """Complete a timer command now (semantics 3.6): by `command_id`, or by `index` among the state's timers.
 
     `remember` keeps a skip that comes before the state waits, for that state execution only.
     """
 
-    state_id: Name
-    number: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1
     command_id: Name | None = None
     index: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     remember: bool = False
 
 
-class UpdateConfigRequest(ProcessRequest, RepeatableRequest):
-    """Change the worker URL or the timeout of a running execution; what is absent stays.
+class RetryStateRequest(StateRequest):
+    """Make the next call of a state execution now that waits for it: after a failed attempt, or since it was started.
 
-    `timeout_ms` counts from the start of the execution; 0 removes the timeout.
+    Its attempts go on being counted; `reset_attempts` begins to count anew, as if none had been made.
     """
 
-    worker_url: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
+    reset_attempts: bool = False
+
+
+class CompleteStateRequest(StateRequest):
+    """End an open state execution as if its `execute` had returned `decision`, whatever it does or waits for.
+
+    A worker's answer that comes later is dropped.
+    """
+
+    decision: StateDecisionBody
+
+
+class CompleteStateAnswer(RepeatableAnswer):
+    """The status of the execution after the decision."""
+
+    status: ProcessStatus
+
+
+class PauseRequest(OperatorRequest):
+    """Make no more calls of the states of a running execution, until it is resumed.
+
+    What workers are doing may return, and is applied. Timers fire, messages are received, RPCs are called, and the
+    execution times out and is stopped as always.
+    """
+
+
+class ResumeRequest(OperatorRequest):
+    """Make the calls of a paused execution, each when it was due or at once."""
+
+
+class PauseAnswer(RepeatableAnswer):
+    """`changed` is false when the execution was paused, or not paused, already."""
+
+    changed: bool = True
+
+
+class UpdateConfigRequest(OperatorRequest):
+    """Change the worker URL or the timeout of a running execution; what is absent stays.
+
+    With a new worker URL, states that wait to be called again are called at once. `timeout_ms` counts from the start
+    of the execution; 0 removes the timeout.
+    """
+
+    worker_url: WorkerUrl | None = None
     timeout_ms: DurationMs | None = None
 
 
 class DoneAnswer(RepeatableAnswer):
     """Answer of an operation that has nothing more to tell."""
+
+
+class BulkRequest(RepeatableRequest):
+    """What an operator does to many running executions, some at a time.
+
+    A call looks at up to `page_size` executions, newest first, that run and that the filters fit; `next_page_token`
+    goes on from there. Each execution is changed by itself. Repeating a call changes what it has not changed before.
+
+    `dry_run` changes nothing, and tells what would be changed. `request_id` and `reason` are kept in the history of
+    each execution.
+    """
+
+    namespace: Name = DEFAULT_NAMESPACE
+    process_type: Name | None = None
+    process_id_prefix: Name | None = None
+    started_from_ms: InstantMs | None = None
+    started_before_ms: InstantMs | None = None
+    reason: Reason | None = None
+    dry_run: bool = False
+    page_size: Annotated[int, Field(ge=1, le=MAX_PAGE_SIZE)] = 100
+    next_page_token: Annotated[str, Field(max_length=1024)] | None = None
+
+
+class StopProcessesRequest(BulkRequest):
+    """Close the running executions that the filters fit."""
+
+    stop_type: ProcessStopType = ProcessStopType.TERMINATE
+
+
+class ReplaceWorkerUrlRequest(BulkRequest):
+    """Give running executions another worker URL: those that have `old_worker_url`, or any.
+
+    As when the URL of one is changed, states that wait to be called again are called at once.
+    """
+
+    new_worker_url: WorkerUrl
+    old_worker_url: WorkerUrl | None = None
+
+
+class BulkAnswer(WireModel):
+    """What a call for many executions has done, or would do.
+
+    Attributes:
+        examined: How many running executions it has looked at.
+        matched: To how many of them the filters fit.
+        changed: How many it has changed; others had closed or changed meanwhile.
+        processes: In a dry run, those that match.
+        next_page_token: Absent when there are no more to look at.
+    """
+
+    examined: int
+    matched: int
+    changed: int
+    processes: tuple[ProcessSummary, ...] = ()
+    next_page_token: str | None = None
 
 
 class ErrorBody(WireModel):

@@ -5,6 +5,9 @@ from collections import defaultdict
 
 from server_stub.engine.errors import ServiceError
 from xdb_sdk.protocol import (
+    BulkAnswer,
+    CompleteStateAnswer,
+    CompleteStateRequest,
     DescribeAnswer,
     DescribeRequest,
     DoneAnswer,
@@ -14,6 +17,8 @@ from xdb_sdk.protocol import (
     GetAttributesRequest,
     ListAnswer,
     ListRequest,
+    PauseAnswer,
+    PauseRequest,
     ProcessRequest,
     ProcessStatus,
     ProcessSummary,
@@ -21,6 +26,9 @@ from xdb_sdk.protocol import (
     PublishOrStartAnswer,
     PublishOrStartRequest,
     PublishRequest,
+    ReplaceWorkerUrlRequest,
+    ResumeRequest,
+    RetryStateRequest,
     RpcOrStartAnswer,
     RpcOrStartRequest,
     RpcRequest,
@@ -30,6 +38,7 @@ from xdb_sdk.protocol import (
     StartAnswer,
     StartRequest,
     StopAnswer,
+    StopProcessesRequest,
     StopRequest,
     UpdateConfigRequest,
     WaitForCompletionAnswer,
@@ -114,6 +123,30 @@ class FakeOperations:
     async def skip_timer(self, request: SkipTimerRequest) -> DoneAnswer:
         self._find(request)
         return DoneAnswer(process_execution_id=EXECUTION_ID)
+
+    async def retry_state(self, request: RetryStateRequest) -> DoneAnswer:
+        self._find(request)
+        return DoneAnswer(process_execution_id=EXECUTION_ID)
+
+    async def complete_state(self, request: CompleteStateRequest) -> CompleteStateAnswer:
+        self._find(request)
+        return CompleteStateAnswer(process_execution_id=EXECUTION_ID, status=ProcessStatus.RUNNING)
+
+    async def pause(self, request: PauseRequest) -> PauseAnswer:
+        self._find(request)
+        return PauseAnswer(process_execution_id=EXECUTION_ID)
+
+    async def resume(self, request: ResumeRequest) -> PauseAnswer:
+        self._find(request)
+        return PauseAnswer(process_execution_id=EXECUTION_ID)
+
+    async def stop_processes(self, request: StopProcessesRequest) -> BulkAnswer:
+        self._take(request, "")
+        return BulkAnswer(examined=1, matched=1, changed=1)
+
+    async def replace_worker_url(self, request: ReplaceWorkerUrlRequest) -> BulkAnswer:
+        self._take(request, "")
+        return BulkAnswer(examined=1, matched=1, changed=1)
 
     async def update_config(self, request: UpdateConfigRequest) -> DoneAnswer:
         self._find(request)

@@ -3,7 +3,8 @@
 import pytest
 
 from server_stub.core.call_events import RpcReturned
-from server_stub.core.client_events import StopProcess, UpdateConfig
+from server_stub.core.client_events import StopProcess
+from server_stub.core.operator_events import UpdateConfig
 from server_stub.core.outcomes import Verdict
 from server_stub.core.refusals import Refused
 from tests.support.core_bench import CoreBench

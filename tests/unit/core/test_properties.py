@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from server_stub.core.call_events import CallReturned, RpcReturned
-from server_stub.core.client_events import PublishMessages, SkipTimer, StartProcess, StopProcess
+from server_stub.core.client_events import PublishMessages, StartProcess, StopProcess
 from server_stub.core.events import Event
 from server_stub.core.model import CallKey
+from server_stub.core.operator_events import SkipTimer
 from server_stub.core.outcomes import CallFailure, FailureKind, StateAnswered
 from server_stub.core.timer_events import TimerFired
 from tests.support.core_bench import CoreBench

@@ -3,8 +3,9 @@
 import pytest
 
 from server_stub.core.call_events import CallReturned, RpcReturned
-from server_stub.core.client_events import SetAttributes, SkipTimer, StartProcess, UpdateConfig
+from server_stub.core.client_events import SetAttributes, StartProcess
 from server_stub.core.model import ReadSet, RowKey, RowRead
+from server_stub.core.operator_events import SkipTimer, UpdateConfig
 from server_stub.core.outcomes import StateAnswered, Verdict
 from server_stub.core.refusals import Refused
 from tests.support.core_bench import CoreBench
