@@ -313,6 +313,7 @@ class _Compiler:
             method=method,
             timeout=options.timeout,
             read_only=options.read_only,
+            exclusive=options.exclusive,
             wire_read=read,
         )
 

@@ -133,6 +133,7 @@ class RpcDefinition:
     method: MethodDefinition
     timeout: timedelta
     read_only: bool
+    exclusive: bool
     wire_read: ReadRequest
 
 

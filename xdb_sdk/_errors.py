@@ -107,9 +107,17 @@ class NonRetryableError(XdbError):
 
 
 class UnavailableError(XdbError, ConnectionError):
-    """The server could not be reached or is too busy. Whether the call took effect is unknown unless it says so."""
+    """The server could not be reached or is too busy. Whether the call took effect is unknown unless it says so.
+
+    Attributes:
+        request_id: Of a call that changes something: made again with this id, it is carried out once. None of others.
+    """
 
     code = "unavailable"
+
+    def __init__(self, message: str, *, request_id: str | None = None) -> None:
+        self.request_id = request_id
+        super().__init__(message)
 
 
 class HttpError(XdbError):
@@ -154,7 +162,7 @@ class ClientSideError(HttpError):
 
 
 class ServerSideError(HttpError):
-    """The server failed (5xx). The call may be repeated if doing it twice is harmless."""
+    """The server failed (5xx), also when the client repeated the call."""
 
     code = "server_side"
 

@@ -97,29 +97,35 @@ class Registry:
             )
         return definition
 
-    def rpc_of(self, method: Callable[..., Any]) -> tuple[ProcessDefinition, RpcDefinition]:
+    def rpc_of(
+        self, method: Callable[..., Any], process_class: type[ObjectProcess] | None = None
+    ) -> tuple[ProcessDefinition, RpcDefinition]:
         """Find the RPC that a method is, given as attribute of its class or of an instance.
 
         An RPC of a base class that is not registered stands for the same RPC of its registered child. If there are
         several children that read other data for it, nothing is named to be read: their worker asks for what it needs.
 
+        Args:
+            method: The method.
+            process_class: Only as an RPC of this class.
+
         Raises:
             InvalidArgumentError: It is a name.
-            NotRegisteredError: No registered process has this RPC, or several have it with other types.
+            NotRegisteredError: No registered process, or not that class, has this RPC, or several have it with other
+                types.
         """
         if isinstance(method, str):
             raise InvalidArgumentError(self._rpc_by_name(method))
         function = getattr(method, "__func__", method)
         found = self._by_function.get(function, [])
-        if inspect.ismethod(method):
-            owner = type(method.__self__)
+        owner = type(method.__self__) if inspect.ismethod(method) else process_class
+        if owner is not None:
             found = [(definition, rpc) for definition, rpc in found if definition.process_class is owner]
         found = [(definition, rpc) for definition, rpc in found if rpc.method.function is function] or found
         if not found:
             name = getattr(method, "__qualname__", repr(method))
-            raise NotRegisteredError(
-                f"{name} is no RPC of a registered process: decorate it with @rpc and register its class"
-            )
+            where = process_class.__name__ if process_class else "a registered process"
+            raise NotRegisteredError(f"{name} is no RPC of {where}: decorate it with @rpc and register its class")
         definition, rpc = found[0]
         if any(_signature(other) != _signature(rpc) for _, other in found):
             types = ", ".join(d.process_type for d, _ in found)
@@ -163,7 +169,7 @@ def _rpc_functions(definition: ProcessDefinition) -> Iterator[tuple[Any, RpcDefi
 
 def _signature(rpc: RpcDefinition) -> tuple[Any, ...]:
     method = rpc.method
-    return rpc.name, method.has_input, method.input_type, method.output_type, rpc.read_only
+    return rpc.name, method.has_input, method.input_type, method.output_type, rpc.read_only, rpc.exclusive
 
 
 def _full_name(process_class: type) -> str:

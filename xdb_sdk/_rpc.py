@@ -37,6 +37,7 @@ class RpcOptions:
     timeout_seconds: float = 10.0
     data_attribute_loading_policy: PersistenceLoadingPolicy | None = None
     read_only: bool = False
+    exclusive: bool = False
     name: str | None = None
 
     @property
@@ -164,6 +165,7 @@ class RpcDecorator:
         timeout_seconds: float = 10.0,
         data_attribute_loading_policy: PersistenceLoadingPolicy | None = None,
         read_only: bool = False,
+        exclusive: bool = False,
         name: str | None = None,
     ) -> "RpcDecorator": ...
 
@@ -175,6 +177,7 @@ class RpcDecorator:
         timeout_seconds: float = 10.0,
         data_attribute_loading_policy: PersistenceLoadingPolicy | None = None,
         read_only: bool = False,
+        exclusive: bool = False,
         name: str | None = None,
     ) -> Any:
         """Mark a method as an RPC, or give the options to do so.
@@ -184,8 +187,10 @@ class RpcDecorator:
             timeout_seconds: How long the caller waits for it.
             data_attribute_loading_policy: What it is given of the data, and what it locks; by default everything, or
                 nothing if it has no `persistence` parameter.
-            read_only: Refuse changes, which makes the call cheaper. A client repeats it by itself after a lost answer,
-                so the method should change nothing elsewhere either.
+            read_only: Refuse changes, which makes the call cheaper. It has no request id, so the method should change
+                nothing elsewhere either.
+            exclusive: A repetition of a call waits while the method runs for it, instead of running it beside. That
+                costs a transaction before the call.
             name: Its name on the wire, by default the method's.
 
         Raises:
@@ -197,9 +202,10 @@ class RpcDecorator:
             timeout_seconds=timeout_seconds,
             data_attribute_loading_policy=data_attribute_loading_policy,
             read_only=read_only,
+            exclusive=exclusive,
             name=name,
         )
-        _check_timeout(options)
+        _check(options)
         return RpcDecorator(options)
 
 
@@ -214,10 +220,12 @@ def _mark(method: Any, options: RpcOptions) -> Any:
     return method
 
 
-def _check_timeout(options: RpcOptions) -> None:
+def _check(options: RpcOptions) -> None:
     try:
         timeout = options.timeout
     except InvalidArgumentError as error:
         raise ProcessDefinitionError(f"@rpc: {error}") from error
     if timeout <= timedelta(0):
         raise ProcessDefinitionError("@rpc: timeout_seconds is 0: give the seconds that a call may take")
+    if options.read_only and options.exclusive:
+        raise ProcessDefinitionError("@rpc: what is read_only may run twice at once: leave out exclusive")

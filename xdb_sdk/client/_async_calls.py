@@ -15,6 +15,9 @@ from xdb_sdk.client._options import ClientOptions
 from xdb_sdk.client._results import (
     ProcessInfo,
     ProcessSummary,
+    PublishOrStartResult,
+    RpcOrStartResult,
+    StartResult,
     StateCompletion,
     StateOutput,
     StopResult,
@@ -87,21 +90,25 @@ class AsyncCalls:
         reason: str | None = None,
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> StopResult:
-        """Close a running execution at once; a closed one stays as it is. Safe to repeat.
+        """Close a running execution at once; a closed one stays as it is.
 
         Args:
             process_id: Which process; its current execution, unless `process_execution_id` names another.
             stop_type: Which final status it gets.
             reason: Kept with the execution, at most 1000 characters.
             process_execution_id: Stop exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Raises:
             ProcessNotFoundError: There is no such process.
 
         Source: semantics 6.1.
         """
-        return await self._run(self._operations.stop(ProcessRef(process_id, process_execution_id), stop_type, reason))
+        return await self._run(
+            self._operations.stop(ProcessRef(process_id, process_execution_id), stop_type, reason, request_id)
+        )
 
     async def describe_process(
         self,
@@ -246,6 +253,7 @@ class AsyncCalls:
         worker_url: str | None = None,
         timeout: timedelta | None = None,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> None:
         """Change where the worker of a running execution is, or when it times out.
 
@@ -254,13 +262,16 @@ class AsyncCalls:
             worker_url: The new base URL; None leaves it.
             timeout: The new timeout, counted from the start of the execution; zero removes it, None leaves it.
             process_execution_id: Change exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Raises:
             ProcessNotFoundError: There is no such process.
             ProcessNotRunningError: It is closed.
         """
         await self._run(
-            self._operations.update_config(ProcessRef(process_id, process_execution_id), worker_url, timeout)
+            self._operations.update_config(
+                ProcessRef(process_id, process_execution_id), worker_url, timeout, request_id
+            )
         )
 
     async def _pages(self, first: ListRequest) -> AsyncIterator[ProcessSummary]:
@@ -329,6 +340,7 @@ class AsyncUnregisteredClient(AsyncCalls):
         starting_state_id: str | None = None,
         starting_state_options: StateOptionsConfig | None = None,
         table: TableMapping | None = None,
+        request_id: str | None = None,
     ) -> str:
         """Start an execution.
 
@@ -340,6 +352,7 @@ class AsyncUnregisteredClient(AsyncCalls):
             starting_state_id: The starting state; None for a process without one.
             starting_state_options: Its options in full; say `skip_wait_until` for a state without wait_until.
             table: The row that the execution is mapped to, and what to write into it.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Returns:
             The process execution id.
@@ -347,11 +360,28 @@ class AsyncUnregisteredClient(AsyncCalls):
         Raises:
             ProcessAlreadyStartedError: The id reuse policy forbids it.
         """
-        return await self._run(
-            self._operations.unregistered_start(
-                process_id, process_type, input, options, starting_state_id, starting_state_options, table
-            )
+        start = self._operations.unregistered_start_request(
+            process_id, process_type, input, options, starting_state_id, starting_state_options, table
         )
+        return await self._run(self._operations.start_id(start, request_id))
+
+    async def start(
+        self,
+        process_id: str,
+        process_type: str,
+        input: Json = None,
+        options: ProcessStartOptions | None = None,
+        *,
+        starting_state_id: str | None = None,
+        starting_state_options: StateOptionsConfig | None = None,
+        table: TableMapping | None = None,
+        request_id: str | None = None,
+    ) -> StartResult:
+        """Start an execution, and tell what came of it. Otherwise as `start_process`."""
+        start = self._operations.unregistered_start_request(
+            process_id, process_type, input, options, starting_state_id, starting_state_options, table
+        )
+        return await self._run(self._operations.start(start, request_id))
 
     async def invoke_rpc(
         self,
@@ -362,7 +392,9 @@ class AsyncUnregisteredClient(AsyncCalls):
         timeout: timedelta = timedelta(seconds=10),
         read: ReadRequest = READ_AS_DECLARED,
         read_only: bool = False,
+        exclusive: bool = False,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> Json:
         """Call an RPC method and return its result as JSON.
 
@@ -372,8 +404,10 @@ class AsyncUnregisteredClient(AsyncCalls):
             input: Its input as JSON.
             timeout: How long the method may take.
             read: What to load for it; by default the worker says what it needs.
-            read_only: The method changes nothing, so that it may be called again after a lost answer.
+            read_only: The method changes nothing; the call is refused if it does.
+            exclusive: A repetition of this call waits while the method runs for it, instead of running it beside.
             process_execution_id: Call exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Raises:
             RpcExecutionError: The method raised or was too slow, or the worker could not be reached.
@@ -382,8 +416,10 @@ class AsyncUnregisteredClient(AsyncCalls):
             ProcessNotRunningError: It is closed and the method would have changed it.
         """
         ref = ProcessRef(process_id, process_execution_id)
-        plan = self._operations.unregistered_rpc(ref, rpc_name, input, timeout, read, read_only=read_only)
-        return await self._run(plan)
+        arguments = self._operations.unregistered_rpc_arguments(
+            rpc_name, input, timeout, read, read_only=read_only, exclusive=exclusive
+        )
+        return await self._run(self._operations.rpc(ref, arguments, request_id))
 
     async def publish_to_internal_queue(
         self,
@@ -393,6 +429,7 @@ class AsyncUnregisteredClient(AsyncCalls):
         dedup_id: str | None = None,
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> bool:
         """Append a message to a queue.
 
@@ -402,6 +439,7 @@ class AsyncUnregisteredClient(AsyncCalls):
             value: The message, as JSON.
             dedup_id: Messages with one dedup id are delivered once.
             process_execution_id: Publish to exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Returns:
             Whether the message was new.
@@ -411,17 +449,125 @@ class AsyncUnregisteredClient(AsyncCalls):
             ProcessNotRunningError: It is closed.
         """
         message = QueueMessage(queue=queue_name, value=value, dedup_id=dedup_id)
-        return await self.publish_messages(process_id, [message], process_execution_id=process_execution_id) > 0
+        published = await self.publish_messages(
+            process_id, [message], process_execution_id=process_execution_id, request_id=request_id
+        )
+        return published > 0
 
     async def publish_messages(
-        self, process_id: str, messages: Sequence[QueueMessage], *, process_execution_id: str | None = None
+        self,
+        process_id: str,
+        messages: Sequence[QueueMessage],
+        *,
+        process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> int:
         """Append messages, all in one transaction, and return how many were new.
 
         Raises what `publish_to_internal_queue` does.
         """
         ref = ProcessRef(process_id, process_execution_id)
-        return await self._run(self._operations.unregistered_publish(ref, messages))
+        return await self._run(self._operations.unregistered_publish(ref, messages, request_id))
+
+    async def publish_or_start(
+        self,
+        process_id: str,
+        process_type: str,
+        queue_name: str,
+        value: Json = None,
+        dedup_id: str | None = None,
+        *,
+        start_input: Json = None,
+        start_options: ProcessStartOptions | None = None,
+        starting_state_id: str | None = None,
+        starting_state_options: StateOptionsConfig | None = None,
+        table: TableMapping | None = None,
+        request_id: str | None = None,
+    ) -> PublishOrStartResult:
+        """Append a message to the running execution, which is started if there is none, in one transaction.
+
+        Args:
+            process_id: Which process.
+            process_type: Name under which the worker knows the class. It and all that follows the dedup id are those of
+                `start_process`, and count only if an execution is started.
+            queue_name: Which queue; the server takes any name.
+            value: The message, as JSON.
+            dedup_id: Messages with one dedup id are delivered once.
+            start_input: Input of the starting state, as JSON.
+            start_options: The policy TERMINATE_IF_RUNNING is refused, and a running execution ignored.
+            starting_state_id: The starting state; None for a process without one.
+            starting_state_options: Its options in full.
+            table: The row that the execution is mapped to, and what to write into it.
+            request_id: By which the server knows a repetition of this call; by default a new one. Start and message
+                are remembered each for itself: either is done unless it was before.
+
+        Raises:
+            ProcessAlreadyStartedError: None runs, and the id reuse policy forbids another.
+            ProcessNotRunningError: This request, or a start with the same id, has started an execution before that is
+                closed now, and the message was not sent then. Nothing was done.
+
+        Source: idempotency-and-shards D.4.
+        """
+        start = self._operations.unregistered_start_request(
+            process_id, process_type, start_input, start_options, starting_state_id, starting_state_options, table
+        )
+        message = self._operations.unregistered_message(QueueMessage(queue=queue_name, value=value, dedup_id=dedup_id))
+        return await self._run(self._operations.publish_or_start(start, message, request_id))
+
+    async def rpc_or_start(
+        self,
+        process_id: str,
+        process_type: str,
+        rpc_name: str,
+        input: Json = None,
+        *,
+        timeout: timedelta = timedelta(seconds=10),
+        read: ReadRequest = READ_AS_DECLARED,
+        read_only: bool = False,
+        exclusive: bool = False,
+        start_input: Json = None,
+        start_options: ProcessStartOptions | None = None,
+        starting_state_id: str | None = None,
+        starting_state_options: StateOptionsConfig | None = None,
+        table: TableMapping | None = None,
+        request_id: str | None = None,
+    ) -> RpcOrStartResult[Json]:
+        """Call an RPC method of the running execution, which is started first if there is none.
+
+        The start is committed before the method is called, and stays if the method fails. Raises what `invoke_rpc`
+        does, and more.
+
+        Args:
+            process_id: Which process.
+            process_type: Name under which the worker knows the class. It and all that follows `exclusive` are those of
+                `start_process`, and count only if an execution is started.
+            rpc_name: Name of the RPC.
+            input: Its input as JSON.
+            timeout: How long the method may take.
+            read: What to load for it; by default the worker says what it needs.
+            read_only: The method changes nothing; the call is refused if it does.
+            exclusive: A repetition of this call waits while the method runs for it, instead of running it beside.
+            start_input: Input of the starting state, as JSON.
+            start_options: The policy TERMINATE_IF_RUNNING is refused, and a running execution ignored.
+            starting_state_id: The starting state; None for a process without one.
+            starting_state_options: Its options in full.
+            table: The row that the execution is mapped to, and what to write into it.
+            request_id: By which the server knows a repetition of this call; by default a new one. Start and RPC are
+                remembered each for itself: either is done unless it was before.
+
+        Raises:
+            ProcessAlreadyStartedError: None runs, and the id reuse policy forbids another.
+            RpcExecutionError: The method raised or was too slow, or its worker was not reached; it has changed nothing.
+
+        Source: idempotency-and-shards D.4.
+        """
+        start = self._operations.unregistered_start_request(
+            process_id, process_type, start_input, start_options, starting_state_id, starting_state_options, table
+        )
+        arguments = self._operations.unregistered_rpc_arguments(
+            rpc_name, input, timeout, read, read_only=read_only, exclusive=exclusive
+        )
+        return await self._run(self._operations.rpc_or_start(start, arguments, request_id))
 
     async def wait_for_state_completion(
         self,
@@ -481,6 +627,7 @@ class AsyncUnregisteredClient(AsyncCalls):
         *,
         tables: Sequence[TableWrite] = (),
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> None:
         """Write process-local attributes, or columns of the mapped row, in one transaction.
 
@@ -489,13 +636,14 @@ class AsyncUnregisteredClient(AsyncCalls):
             local_attributes: JSON values by name.
             tables: Column values of the mapped row.
             process_execution_id: Write to exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Raises:
             ProcessNotFoundError: There is no such process.
             ProcessNotRunningError: It is closed.
         """
         ref = ProcessRef(process_id, process_execution_id)
-        await self._run(self._operations.unregistered_set_attributes(ref, tables, local_attributes))
+        await self._run(self._operations.unregistered_set_attributes(ref, tables, local_attributes, request_id))
 
     async def skip_timer(
         self,
@@ -507,6 +655,7 @@ class AsyncUnregisteredClient(AsyncCalls):
         index: int | None = None,
         remember: bool = False,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> None:
         """Complete a timer that a state waits for, now. Skipping one that is done changes nothing.
 
@@ -518,6 +667,7 @@ class AsyncUnregisteredClient(AsyncCalls):
             index: Which timer, from 0, by its place among the state's timers.
             remember: If the state does not wait yet, skip the timer as soon as it does.
             process_execution_id: Skip in exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Raises:
             ClientSideError: The state does not wait for such a timer (TIMER_NOT_FOUND).
@@ -527,4 +677,8 @@ class AsyncUnregisteredClient(AsyncCalls):
         Source: semantics 3.6.
         """
         ref = ProcessRef(process_id, process_execution_id)
-        await self._run(self._operations.skip_timer(ref, state_id, number, command_id, index, remember=remember))
+        await self._run(
+            self._operations.skip_timer(
+                ref, state_id, number, command_id, index, remember=remember, request_id=request_id
+            )
+        )

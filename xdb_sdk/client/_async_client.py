@@ -12,7 +12,7 @@ from xdb_sdk._schema import DataAttribute, InternalQueue
 from xdb_sdk.client._async_calls import AsyncCalls
 from xdb_sdk.client._operations import ProcessRef, QueueMessage
 from xdb_sdk.client._options import ClientOptions
-from xdb_sdk.client._results import StateCompletion
+from xdb_sdk.client._results import PublishOrStartResult, RpcOrStartResult, StartResult, StateCompletion
 from xdb_sdk.client._transport import AsyncTransport
 from xdb_sdk.client._typed import TypedOperations
 
@@ -25,8 +25,8 @@ class AsyncClient(AsyncCalls):
     """Starts and calls processes by their classes. Calls made at the same time share a request.
 
     It belongs to the event loop of its first call. A call may be cancelled; what was sent may still take effect.
-    Names and types are checked before anything is sent. Only requests that are safe to repeat are repeated
-    (ClientRetryPolicy).
+    Names and types are checked before anything is sent. A call whose answer is lost is repeated (ClientRetryPolicy);
+    what it changes is changed once, since the server knows it again by its request id.
 
     Args:
         registry: The process classes that are used.
@@ -58,6 +58,8 @@ class AsyncClient(AsyncCalls):
         object_id: Any,
         input: Any = None,
         options: ProcessStartOptions | None = None,
+        *,
+        request_id: str | None = None,
     ) -> str:
         """Start an execution that is mapped to a row of the class's table.
 
@@ -67,6 +69,7 @@ class AsyncClient(AsyncCalls):
             object_id: Primary key of the row. The row is made by its first write if it does not exist.
             input: Input of the starting state.
             options: Reuse of the id, timeout, initial attributes, and more.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Returns:
             The process execution id; with `ignore_already_started` perhaps that of an execution which ran before.
@@ -75,11 +78,13 @@ class AsyncClient(AsyncCalls):
             ProcessAlreadyStartedError: The id reuse policy forbids it.
             NotRegisteredError: The class is not registered; nothing was sent.
             EncodeError: The input, the object id or an attribute is not of its declared type; nothing was sent.
-            UnavailableError: No answer came. A start that may have taken effect is not repeated.
+            UnavailableError: No answer came, also when the call was repeated. Make it again with the error's
+                `request_id`: there is still one execution.
 
         Source: semantics 1.
         """
-        return await self._run(self._typed.start(process_id, process_class, object_id, input, options, has_object=True))
+        start = self._typed.start_of_object(process_id, process_class, object_id, input, options)
+        return await self._run(self._operations.start_id(start, request_id))
 
     async def start_process(
         self,
@@ -87,9 +92,37 @@ class AsyncClient(AsyncCalls):
         process_class: type[ObjectProcess],
         input: Any = None,
         options: ProcessStartOptions | None = None,
+        *,
+        request_id: str | None = None,
     ) -> str:
         """Start an execution of a class that maps no table. Otherwise as `start_object_process`."""
-        return await self._run(self._typed.start(process_id, process_class, None, input, options, has_object=False))
+        start = self._typed.start_without_object(process_id, process_class, input, options)
+        return await self._run(self._operations.start_id(start, request_id))
+
+    async def start(
+        self,
+        process_id: str,
+        process_class: type[ObjectProcess],
+        input: Any = None,
+        options: ProcessStartOptions | None = None,
+        *,
+        object_id: Any = None,
+        request_id: str | None = None,
+    ) -> StartResult:
+        """Start an execution of a class with or without a table, and tell what came of it.
+
+        Otherwise as `start_object_process` and `start_process`, which give the execution id alone; raises what they do.
+
+        Args:
+            process_id: Under which id, at most 255 bytes.
+            process_class: The class; it must be registered.
+            input: Input of the starting state.
+            options: Reuse of the id, timeout, initial attributes, and more.
+            object_id: Primary key of the row, for a class that maps a table.
+            request_id: By which the server knows a repetition of this call; by default a new one.
+        """
+        start = self._typed.start_request(process_id, process_class, object_id, input, options)
+        return await self._run(self._operations.start(start, request_id))
 
     @overload
     async def invoke_rpc(
@@ -99,6 +132,7 @@ class AsyncClient(AsyncCalls):
         input: None = None,
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> OutputT: ...
     @overload
     async def invoke_rpc(
@@ -108,6 +142,7 @@ class AsyncClient(AsyncCalls):
         input: InputT,
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> OutputT: ...
     async def invoke_rpc(
         self,
@@ -116,14 +151,19 @@ class AsyncClient(AsyncCalls):
         input: Any = None,
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> Any:
         """Call an RPC method and return its result. What it changes is visible when the call returns.
+
+        After a lost answer the method may run again, but its changes are applied once. One that is declared `exclusive`
+        does not run beside itself then.
 
         Args:
             process_id: Which process; its current execution, unless `process_execution_id` names another.
             rpc: The method, such as `UserSignupProcess.verify`.
             input: Its input.
             process_execution_id: Call exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Raises:
             RpcExecutionError: The method raised or was too slow, or its worker was not reached; nothing was changed.
@@ -131,11 +171,12 @@ class AsyncClient(AsyncCalls):
             ProcessNotFoundError: There is no such process.
             ProcessNotRunningError: It is closed and the method would have changed it.
             EncodeError: The input is not of its declared type; nothing was sent.
-            UnavailableError: No answer came. A call that may have taken effect is not repeated.
+            UnavailableError: No answer came, also when the call was repeated. Make it again with the error's
+                `request_id`: its changes are still applied once.
 
         Source: semantics 5.
         """
-        return await self._run(self._typed.rpc(ProcessRef(process_id, process_execution_id), rpc, input))
+        return await self._run(self._typed.rpc(ProcessRef(process_id, process_execution_id), rpc, input, request_id))
 
     @overload
     async def publish_to_internal_queue(
@@ -147,6 +188,7 @@ class AsyncClient(AsyncCalls):
         dedup_id: str | None = None,
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> bool: ...
     @overload
     async def publish_to_internal_queue(
@@ -158,6 +200,7 @@ class AsyncClient(AsyncCalls):
         dedup_id: str | None = None,
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> bool: ...
     async def publish_to_internal_queue(
         self,
@@ -168,6 +211,7 @@ class AsyncClient(AsyncCalls):
         dedup_id: str | None = None,
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> bool:
         """Append a message to an internal queue.
 
@@ -176,8 +220,9 @@ class AsyncClient(AsyncCalls):
             process_class: Its class, which declares the queue.
             queue: Name or typed key of the queue.
             value: The message, of the queue's declared type.
-            dedup_id: Messages with one dedup id are delivered once per queue, and publishing is then safe to repeat.
+            dedup_id: Messages with one dedup id are delivered once per queue, for the life of the execution.
             process_execution_id: Publish to exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Returns:
             Whether the message was new.
@@ -191,7 +236,7 @@ class AsyncClient(AsyncCalls):
         """
         message = QueueMessage(queue=queue, value=value, dedup_id=dedup_id)
         published = await self.publish_messages(
-            process_id, process_class, [message], process_execution_id=process_execution_id
+            process_id, process_class, [message], process_execution_id=process_execution_id, request_id=request_id
         )
         return published > 0
 
@@ -202,13 +247,146 @@ class AsyncClient(AsyncCalls):
         messages: Iterable[QueueMessage],
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> int:
         """Append messages to one or more queues in one transaction, keeping their order; return how many were new.
 
         Raises what `publish_to_internal_queue` does.
         """
         ref = ProcessRef(process_id, process_execution_id)
-        return await self._run(self._typed.publish(ref, process_class, messages))
+        return await self._run(self._typed.publish(ref, process_class, messages, request_id))
+
+    @overload
+    async def publish_or_start(
+        self,
+        process_id: str,
+        process_class: type[ObjectProcess],
+        queue: InternalQueue[ValueT],
+        value: ValueT,
+        dedup_id: str | None = None,
+        *,
+        object_id: Any = None,
+        start_input: Any = None,
+        start_options: ProcessStartOptions | None = None,
+        request_id: str | None = None,
+    ) -> PublishOrStartResult: ...
+    @overload
+    async def publish_or_start(
+        self,
+        process_id: str,
+        process_class: type[ObjectProcess],
+        queue: str | InternalQueue[None],
+        value: Any = None,
+        dedup_id: str | None = None,
+        *,
+        object_id: Any = None,
+        start_input: Any = None,
+        start_options: ProcessStartOptions | None = None,
+        request_id: str | None = None,
+    ) -> PublishOrStartResult: ...
+    async def publish_or_start(
+        self,
+        process_id: str,
+        process_class: type[ObjectProcess],
+        queue: str | InternalQueue[Any],
+        value: Any = None,
+        dedup_id: str | None = None,
+        *,
+        object_id: Any = None,
+        start_input: Any = None,
+        start_options: ProcessStartOptions | None = None,
+        request_id: str | None = None,
+    ) -> PublishOrStartResult:
+        """Append a message to the running execution, which is started if there is none, in one transaction.
+
+        Args:
+            process_id: Which process.
+            process_class: Its class, which declares the queue; it is started if no execution runs.
+            queue: Name or typed key of the queue.
+            value: The message, of the queue's declared type.
+            dedup_id: Messages with one dedup id are delivered once per queue, for the life of the execution.
+            object_id: Primary key of the row, for a class that maps a table. It and the two that follow count only if
+                an execution is started.
+            start_input: Input of the starting state.
+            start_options: As for a start. The policy TERMINATE_IF_RUNNING is refused, and a running execution ignored.
+            request_id: By which the server knows a repetition of this call; by default a new one. Start and message
+                are remembered each for itself: either is done unless it was before.
+
+        Raises:
+            ProcessAlreadyStartedError: None runs, and the id reuse policy forbids another.
+            ProcessNotRunningError: This request, or a start with the same id, has started an execution before that is
+                closed now, and the message was not sent then. Nothing was done.
+            InvalidArgumentError: The class declares no such queue, or a value has another type; nothing was sent.
+
+        Source: idempotency-and-shards D.4.
+        """
+        start = self._typed.start_request(process_id, process_class, object_id, start_input, start_options)
+        message = QueueMessage(queue=queue, value=value, dedup_id=dedup_id)
+        return await self._run(self._typed.publish_or_start(start, process_class, message, request_id))
+
+    @overload
+    async def rpc_or_start(
+        self,
+        process_id: str,
+        process_class: type[ObjectProcess],
+        rpc: RpcMethod[None, OutputT],
+        input: None = None,
+        *,
+        object_id: Any = None,
+        start_input: Any = None,
+        start_options: ProcessStartOptions | None = None,
+        request_id: str | None = None,
+    ) -> RpcOrStartResult[OutputT]: ...
+    @overload
+    async def rpc_or_start(
+        self,
+        process_id: str,
+        process_class: type[ObjectProcess],
+        rpc: RpcMethod[InputT, OutputT],
+        input: InputT,
+        *,
+        object_id: Any = None,
+        start_input: Any = None,
+        start_options: ProcessStartOptions | None = None,
+        request_id: str | None = None,
+    ) -> RpcOrStartResult[OutputT]: ...
+    async def rpc_or_start(
+        self,
+        process_id: str,
+        process_class: type[ObjectProcess],
+        rpc: RpcMethod[Any, Any],
+        input: Any = None,
+        *,
+        object_id: Any = None,
+        start_input: Any = None,
+        start_options: ProcessStartOptions | None = None,
+        request_id: str | None = None,
+    ) -> RpcOrStartResult[Any]:
+        """Call an RPC method of the running execution, which is started first if there is none.
+
+        The start is committed before the method is called, and stays if the method fails. Raises what `invoke_rpc`
+        does, and more.
+
+        Args:
+            process_id: Which process.
+            process_class: Its class, which has the RPC; it is started if no execution runs.
+            rpc: The method, such as `UserSignupProcess.verify`.
+            input: Its input.
+            object_id: Primary key of the row, for a class that maps a table. It and the two that follow count only if
+                an execution is started.
+            start_input: Input of the starting state.
+            start_options: As for a start. The policy TERMINATE_IF_RUNNING is refused, and a running execution ignored.
+            request_id: By which the server knows a repetition of this call; by default a new one. Start and RPC are
+                remembered each for itself: either is done unless it was before.
+
+        Raises:
+            ProcessAlreadyStartedError: None runs, and the id reuse policy forbids another.
+            RpcExecutionError: The method raised or was too slow, or its worker was not reached; it has changed nothing.
+
+        Source: idempotency-and-shards D.4.
+        """
+        start = self._typed.start_request(process_id, process_class, object_id, start_input, start_options)
+        return await self._run(self._typed.rpc_or_start(start, process_class, rpc, input, request_id))
 
     async def wait_for_state_completion(
         self,
@@ -278,6 +456,7 @@ class AsyncClient(AsyncCalls):
         values: Mapping[Any, Any],
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> None:
         """Write attributes of a running execution, in one transaction.
 
@@ -286,6 +465,7 @@ class AsyncClient(AsyncCalls):
             process_class: Its class, which declares the attributes.
             values: Values by name or typed key, each of the declared type.
             process_execution_id: Write to exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Raises:
             ProcessNotFoundError: There is no such process.
@@ -295,7 +475,7 @@ class AsyncClient(AsyncCalls):
         Source: semantics 6.5.
         """
         ref = ProcessRef(process_id, process_execution_id)
-        await self._run(self._typed.set_attributes(ref, process_class, values))
+        await self._run(self._typed.set_attributes(ref, process_class, values, request_id))
 
     async def skip_timer(
         self,
@@ -307,6 +487,7 @@ class AsyncClient(AsyncCalls):
         index: int | None = None,
         remember: bool = False,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> None:
         """Complete a timer that a state waits for, now. Skipping one that is done changes nothing.
 
@@ -318,6 +499,7 @@ class AsyncClient(AsyncCalls):
             index: Which timer, from 0, by its place among the state's timers.
             remember: If the state does not wait yet, skip the timer as soon as it does.
             process_execution_id: Skip in exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Raises:
             ClientSideError: The state does not wait for such a timer (TIMER_NOT_FOUND).
@@ -328,4 +510,8 @@ class AsyncClient(AsyncCalls):
         """
         ref = ProcessRef(process_id, process_execution_id)
         state_id = self._typed.state_id_of(state)
-        await self._run(self._operations.skip_timer(ref, state_id, number, command_id, index, remember=remember))
+        await self._run(
+            self._operations.skip_timer(
+                ref, state_id, number, command_id, index, remember=remember, request_id=request_id
+            )
+        )

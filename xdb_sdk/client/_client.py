@@ -12,7 +12,7 @@ from xdb_sdk._schema import DataAttribute, InternalQueue
 from xdb_sdk.client._clock import ClientClock
 from xdb_sdk.client._operations import ProcessRef, QueueMessage
 from xdb_sdk.client._options import ClientOptions
-from xdb_sdk.client._results import StateCompletion
+from xdb_sdk.client._results import PublishOrStartResult, RpcOrStartResult, StartResult, StateCompletion
 from xdb_sdk.client._sync_calls import SyncCalls
 from xdb_sdk.client._transport import Transport
 from xdb_sdk.client._typed import TypedOperations
@@ -25,8 +25,8 @@ ValueT = TypeVar("ValueT")
 class Client(SyncCalls):
     """Starts and calls processes by their classes. May be used by several threads at once.
 
-    Names and types are checked before anything is sent. Only requests that are safe to repeat are repeated
-    (ClientRetryPolicy).
+    Names and types are checked before anything is sent. A call whose answer is lost is repeated (ClientRetryPolicy);
+    what it changes is changed once, since the server knows it again by its request id.
 
     Args:
         registry: The process classes that are used.
@@ -60,6 +60,8 @@ class Client(SyncCalls):
         object_id: Any,
         input: Any = None,
         options: ProcessStartOptions | None = None,
+        *,
+        request_id: str | None = None,
     ) -> str:
         """Start an execution that is mapped to a row of the class's table.
 
@@ -69,6 +71,7 @@ class Client(SyncCalls):
             object_id: Primary key of the row. The row is made by its first write if it does not exist.
             input: Input of the starting state.
             options: Reuse of the id, timeout, initial attributes, and more.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Returns:
             The process execution id; with `ignore_already_started` perhaps that of an execution which ran before.
@@ -77,11 +80,13 @@ class Client(SyncCalls):
             ProcessAlreadyStartedError: The id reuse policy forbids it.
             NotRegisteredError: The class is not registered; nothing was sent.
             EncodeError: The input, the object id or an attribute is not of its declared type; nothing was sent.
-            UnavailableError: No answer came. A start that may have taken effect is not repeated.
+            UnavailableError: No answer came, also when the call was repeated. Make it again with the error's
+                `request_id`: there is still one execution.
 
         Source: semantics 1.
         """
-        return self._run(self._typed.start(process_id, process_class, object_id, input, options, has_object=True))
+        start = self._typed.start_of_object(process_id, process_class, object_id, input, options)
+        return self._run(self._operations.start_id(start, request_id))
 
     def start_process(
         self,
@@ -89,9 +94,37 @@ class Client(SyncCalls):
         process_class: type[ObjectProcess],
         input: Any = None,
         options: ProcessStartOptions | None = None,
+        *,
+        request_id: str | None = None,
     ) -> str:
         """Start an execution of a class that maps no table. Otherwise as `start_object_process`."""
-        return self._run(self._typed.start(process_id, process_class, None, input, options, has_object=False))
+        start = self._typed.start_without_object(process_id, process_class, input, options)
+        return self._run(self._operations.start_id(start, request_id))
+
+    def start(
+        self,
+        process_id: str,
+        process_class: type[ObjectProcess],
+        input: Any = None,
+        options: ProcessStartOptions | None = None,
+        *,
+        object_id: Any = None,
+        request_id: str | None = None,
+    ) -> StartResult:
+        """Start an execution of a class with or without a table, and tell what came of it.
+
+        Otherwise as `start_object_process` and `start_process`, which give the execution id alone; raises what they do.
+
+        Args:
+            process_id: Under which id, at most 255 bytes.
+            process_class: The class; it must be registered.
+            input: Input of the starting state.
+            options: Reuse of the id, timeout, initial attributes, and more.
+            object_id: Primary key of the row, for a class that maps a table.
+            request_id: By which the server knows a repetition of this call; by default a new one.
+        """
+        start = self._typed.start_request(process_id, process_class, object_id, input, options)
+        return self._run(self._operations.start(start, request_id))
 
     @overload
     def invoke_rpc(
@@ -101,6 +134,7 @@ class Client(SyncCalls):
         input: None = None,
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> OutputT: ...
     @overload
     def invoke_rpc(
@@ -110,6 +144,7 @@ class Client(SyncCalls):
         input: InputT,
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> OutputT: ...
     def invoke_rpc(
         self,
@@ -118,14 +153,19 @@ class Client(SyncCalls):
         input: Any = None,
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> Any:
         """Call an RPC method and return its result. What it changes is visible when the call returns.
+
+        After a lost answer the method may run again, but its changes are applied once. One that is declared `exclusive`
+        does not run beside itself then.
 
         Args:
             process_id: Which process; its current execution, unless `process_execution_id` names another.
             rpc: The method, such as `UserSignupProcess.verify`.
             input: Its input.
             process_execution_id: Call exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Raises:
             RpcExecutionError: The method raised or was too slow, or its worker was not reached; nothing was changed.
@@ -133,11 +173,12 @@ class Client(SyncCalls):
             ProcessNotFoundError: There is no such process.
             ProcessNotRunningError: It is closed and the method would have changed it.
             EncodeError: The input is not of its declared type; nothing was sent.
-            UnavailableError: No answer came. A call that may have taken effect is not repeated.
+            UnavailableError: No answer came, also when the call was repeated. Make it again with the error's
+                `request_id`: its changes are still applied once.
 
         Source: semantics 5.
         """
-        return self._run(self._typed.rpc(ProcessRef(process_id, process_execution_id), rpc, input))
+        return self._run(self._typed.rpc(ProcessRef(process_id, process_execution_id), rpc, input, request_id))
 
     @overload
     def publish_to_internal_queue(
@@ -149,6 +190,7 @@ class Client(SyncCalls):
         dedup_id: str | None = None,
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> bool: ...
     @overload
     def publish_to_internal_queue(
@@ -160,6 +202,7 @@ class Client(SyncCalls):
         dedup_id: str | None = None,
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> bool: ...
     def publish_to_internal_queue(
         self,
@@ -170,6 +213,7 @@ class Client(SyncCalls):
         dedup_id: str | None = None,
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> bool:
         """Append a message to an internal queue.
 
@@ -178,8 +222,9 @@ class Client(SyncCalls):
             process_class: Its class, which declares the queue.
             queue: Name or typed key of the queue.
             value: The message, of the queue's declared type.
-            dedup_id: Messages with one dedup id are delivered once per queue, and publishing is then safe to repeat.
+            dedup_id: Messages with one dedup id are delivered once per queue, for the life of the execution.
             process_execution_id: Publish to exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Returns:
             Whether the message was new.
@@ -193,7 +238,7 @@ class Client(SyncCalls):
         """
         message = QueueMessage(queue=queue, value=value, dedup_id=dedup_id)
         published = self.publish_messages(
-            process_id, process_class, [message], process_execution_id=process_execution_id
+            process_id, process_class, [message], process_execution_id=process_execution_id, request_id=request_id
         )
         return published > 0
 
@@ -204,13 +249,146 @@ class Client(SyncCalls):
         messages: Iterable[QueueMessage],
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> int:
         """Append messages to one or more queues in one transaction, keeping their order; return how many were new.
 
         Raises what `publish_to_internal_queue` does.
         """
         ref = ProcessRef(process_id, process_execution_id)
-        return self._run(self._typed.publish(ref, process_class, messages))
+        return self._run(self._typed.publish(ref, process_class, messages, request_id))
+
+    @overload
+    def publish_or_start(
+        self,
+        process_id: str,
+        process_class: type[ObjectProcess],
+        queue: InternalQueue[ValueT],
+        value: ValueT,
+        dedup_id: str | None = None,
+        *,
+        object_id: Any = None,
+        start_input: Any = None,
+        start_options: ProcessStartOptions | None = None,
+        request_id: str | None = None,
+    ) -> PublishOrStartResult: ...
+    @overload
+    def publish_or_start(
+        self,
+        process_id: str,
+        process_class: type[ObjectProcess],
+        queue: str | InternalQueue[None],
+        value: Any = None,
+        dedup_id: str | None = None,
+        *,
+        object_id: Any = None,
+        start_input: Any = None,
+        start_options: ProcessStartOptions | None = None,
+        request_id: str | None = None,
+    ) -> PublishOrStartResult: ...
+    def publish_or_start(
+        self,
+        process_id: str,
+        process_class: type[ObjectProcess],
+        queue: str | InternalQueue[Any],
+        value: Any = None,
+        dedup_id: str | None = None,
+        *,
+        object_id: Any = None,
+        start_input: Any = None,
+        start_options: ProcessStartOptions | None = None,
+        request_id: str | None = None,
+    ) -> PublishOrStartResult:
+        """Append a message to the running execution, which is started if there is none, in one transaction.
+
+        Args:
+            process_id: Which process.
+            process_class: Its class, which declares the queue; it is started if no execution runs.
+            queue: Name or typed key of the queue.
+            value: The message, of the queue's declared type.
+            dedup_id: Messages with one dedup id are delivered once per queue, for the life of the execution.
+            object_id: Primary key of the row, for a class that maps a table. It and the two that follow count only if
+                an execution is started.
+            start_input: Input of the starting state.
+            start_options: As for a start. The policy TERMINATE_IF_RUNNING is refused, and a running execution ignored.
+            request_id: By which the server knows a repetition of this call; by default a new one. Start and message
+                are remembered each for itself: either is done unless it was before.
+
+        Raises:
+            ProcessAlreadyStartedError: None runs, and the id reuse policy forbids another.
+            ProcessNotRunningError: This request, or a start with the same id, has started an execution before that is
+                closed now, and the message was not sent then. Nothing was done.
+            InvalidArgumentError: The class declares no such queue, or a value has another type; nothing was sent.
+
+        Source: idempotency-and-shards D.4.
+        """
+        start = self._typed.start_request(process_id, process_class, object_id, start_input, start_options)
+        message = QueueMessage(queue=queue, value=value, dedup_id=dedup_id)
+        return self._run(self._typed.publish_or_start(start, process_class, message, request_id))
+
+    @overload
+    def rpc_or_start(
+        self,
+        process_id: str,
+        process_class: type[ObjectProcess],
+        rpc: RpcMethod[None, OutputT],
+        input: None = None,
+        *,
+        object_id: Any = None,
+        start_input: Any = None,
+        start_options: ProcessStartOptions | None = None,
+        request_id: str | None = None,
+    ) -> RpcOrStartResult[OutputT]: ...
+    @overload
+    def rpc_or_start(
+        self,
+        process_id: str,
+        process_class: type[ObjectProcess],
+        rpc: RpcMethod[InputT, OutputT],
+        input: InputT,
+        *,
+        object_id: Any = None,
+        start_input: Any = None,
+        start_options: ProcessStartOptions | None = None,
+        request_id: str | None = None,
+    ) -> RpcOrStartResult[OutputT]: ...
+    def rpc_or_start(
+        self,
+        process_id: str,
+        process_class: type[ObjectProcess],
+        rpc: RpcMethod[Any, Any],
+        input: Any = None,
+        *,
+        object_id: Any = None,
+        start_input: Any = None,
+        start_options: ProcessStartOptions | None = None,
+        request_id: str | None = None,
+    ) -> RpcOrStartResult[Any]:
+        """Call an RPC method of the running execution, which is started first if there is none.
+
+        The start is committed before the method is called, and stays if the method fails. Raises what `invoke_rpc`
+        does, and more.
+
+        Args:
+            process_id: Which process.
+            process_class: Its class, which has the RPC; it is started if no execution runs.
+            rpc: The method, such as `UserSignupProcess.verify`.
+            input: Its input.
+            object_id: Primary key of the row, for a class that maps a table. It and the two that follow count only if
+                an execution is started.
+            start_input: Input of the starting state.
+            start_options: As for a start. The policy TERMINATE_IF_RUNNING is refused, and a running execution ignored.
+            request_id: By which the server knows a repetition of this call; by default a new one. Start and RPC are
+                remembered each for itself: either is done unless it was before.
+
+        Raises:
+            ProcessAlreadyStartedError: None runs, and the id reuse policy forbids another.
+            RpcExecutionError: The method raised or was too slow, or its worker was not reached; it has changed nothing.
+
+        Source: idempotency-and-shards D.4.
+        """
+        start = self._typed.start_request(process_id, process_class, object_id, start_input, start_options)
+        return self._run(self._typed.rpc_or_start(start, process_class, rpc, input, request_id))
 
     def wait_for_state_completion(
         self,
@@ -280,6 +458,7 @@ class Client(SyncCalls):
         values: Mapping[Any, Any],
         *,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> None:
         """Write attributes of a running execution, in one transaction.
 
@@ -288,6 +467,7 @@ class Client(SyncCalls):
             process_class: Its class, which declares the attributes.
             values: Values by name or typed key, each of the declared type.
             process_execution_id: Write to exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Raises:
             ProcessNotFoundError: There is no such process.
@@ -297,7 +477,7 @@ class Client(SyncCalls):
         Source: semantics 6.5.
         """
         ref = ProcessRef(process_id, process_execution_id)
-        self._run(self._typed.set_attributes(ref, process_class, values))
+        self._run(self._typed.set_attributes(ref, process_class, values, request_id))
 
     def skip_timer(
         self,
@@ -309,6 +489,7 @@ class Client(SyncCalls):
         index: int | None = None,
         remember: bool = False,
         process_execution_id: str | None = None,
+        request_id: str | None = None,
     ) -> None:
         """Complete a timer that a state waits for, now. Skipping one that is done changes nothing.
 
@@ -320,6 +501,7 @@ class Client(SyncCalls):
             index: Which timer, from 0, by its place among the state's timers.
             remember: If the state does not wait yet, skip the timer as soon as it does.
             process_execution_id: Skip in exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
 
         Raises:
             ClientSideError: The state does not wait for such a timer (TIMER_NOT_FOUND).
@@ -330,4 +512,8 @@ class Client(SyncCalls):
         """
         ref = ProcessRef(process_id, process_execution_id)
         state_id = self._typed.state_id_of(state)
-        self._run(self._operations.skip_timer(ref, state_id, number, command_id, index, remember=remember))
+        self._run(
+            self._operations.skip_timer(
+                ref, state_id, number, command_id, index, remember=remember, request_id=request_id
+            )
+        )

@@ -39,6 +39,8 @@ _EXCERPT_LENGTH = 200
 _BUSY = (429, 503)
 _FROM_A_PROXY = (502, 504)
 _BAD_WORKER = 424
+_RPCS = ("rpc", "rpc-or-start")
+_CONFLICT = 409
 
 
 class ClientClosedError(XdbError, RuntimeError):
@@ -52,7 +54,7 @@ class ClientClosedError(XdbError, RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Generic[Answer]):
-    """One request of an operation.
+    """One request of an operation. Doing it twice is the same as doing it once.
 
     Attributes:
         operation: Name of the operation, the last part of its path.
@@ -60,7 +62,7 @@ class Call(Generic[Answer]):
         body: What is sent, as JSON.
         answer: The model of a good answer.
         timeout_s: How long to wait for the whole answer.
-        is_repeatable: Whether doing it twice is the same as doing it once.
+        request_id: By which the server knows a repetition, if the call changes something.
         is_long_poll: Whether the server holds the answer back until something happens.
     """
 
@@ -69,7 +71,7 @@ class Call(Generic[Answer]):
     body: bytes
     answer: type[Answer]
     timeout_s: float
-    is_repeatable: bool
+    request_id: str | None = None
     is_long_poll: bool = False
 
     @property
@@ -126,10 +128,12 @@ class Exchange:
             outcome = yield call
             if isinstance(outcome, Reply) and 200 <= outcome.status < 300:
                 return _read_answer(call, outcome)
+            if not _is_passing(outcome):
+                raise_error(call, outcome, attempt)
             pause_s = max(self.backoff_s(attempt), _retry_after_s(outcome) or 0.0)
             resumes_at_s = self._now_s() + pause_s
             is_exhausted = attempt >= self._policy.max_attempts or resumes_at_s > gives_up_at_s
-            if not _may_repeat(call, outcome) or resumes_at_s > until_s:
+            if resumes_at_s > until_s:
                 raise_error(call, outcome, attempt)
             if is_exhausted and not self._outlasts(call, outcome):
                 raise_error(call, outcome, attempt)
@@ -152,18 +156,24 @@ class Exchange:
         return not isinstance(outcome, Reply) or outcome.status in (*_BUSY, *_FROM_A_PROXY)
 
 
-def _may_repeat(call: Call[Any], outcome: Outcome) -> bool:
+def _is_passing(outcome: Outcome) -> bool:
+    """Whether the same call may be answered otherwise later."""
     if isinstance(outcome, TransportError):
-        return call.is_repeatable or not outcome.was_sent
+        return True
     assert outcome is not None, "a call was answered with the outcome of a pause"
-    if call.is_repeatable:
-        return outcome.status in _BUSY or outcome.status >= 500
-    # Only who names a time to come back has certainly not done it.
-    return outcome.status in _BUSY and _retry_after_s(outcome) is not None
+    return outcome.status in _BUSY or outcome.status >= 500 or _is_being_carried_out(outcome)
+
+
+def _is_being_carried_out(reply: Reply) -> bool:
+    """Whether another request with this id has come first and is not done."""
+    if reply.status != _CONFLICT:
+        return False
+    body = _error_body(reply)
+    return body is not None and body.error_sub_type is ErrorSubType.RETRY_LATER
 
 
 def _retry_after_s(outcome: Outcome) -> float | None:
-    if not isinstance(outcome, Reply) or outcome.status not in _BUSY:
+    if not isinstance(outcome, Reply):
         return None
     if outcome.retry_after_s is not None:
         return outcome.retry_after_s
@@ -186,15 +196,23 @@ def raise_error(call: Call[Any], outcome: Outcome, attempts: int = 1) -> NoRetur
     """Raise what a call that failed for good means to its caller (semantics 1.7, 5.5, 11)."""
     if isinstance(outcome, TransportError):
         effect = "whether it took effect is unknown" if outcome.was_sent else "nothing was sent"
-        raise UnavailableError(f"{call.subject}: {outcome} ({_times(attempts)}); {effect}") from outcome
+        message = f"{call.subject}: {outcome} ({_times(attempts)}); {effect}{_advice(call)}"
+        raise UnavailableError(message, request_id=call.request_id) from outcome
     assert outcome is not None, "a call was answered with the outcome of a pause"
     body = _error_body(outcome)
-    if outcome.status in _BUSY or (body is None and outcome.status in _FROM_A_PROXY):
+    is_proxy = body is None and outcome.status in _FROM_A_PROXY
+    if outcome.status in _BUSY or is_proxy or _is_being_carried_out(outcome):
         reason = body.details if body else _excerpt(outcome)
-        raise UnavailableError(f"{call.subject} was answered {outcome.status} ({_times(attempts)}): {reason}")
+        message = f"{call.subject} was answered {outcome.status} ({_times(attempts)}): {reason}{_advice(call)}"
+        raise UnavailableError(message, request_id=call.request_id)
     if body is None:
         body = _body_of_stranger(outcome)
     raise _error_type(call, outcome.status, body.error_sub_type)(outcome.status, body, call.subject)
+
+
+def _advice(call: Call[Any]) -> str:
+    """How to make sure of a change that has no answer."""
+    return f". Repeated with request_id={call.request_id!r} it is carried out once" if call.request_id else ""
 
 
 def _times(attempts: int) -> str:
@@ -211,7 +229,7 @@ def _error_type(call: Call[Any], status: int, sub_type: ErrorSubType) -> type[Ht
             return ProcessNotRunningError
         case ErrorSubType.LOCK_NOT_ACQUIRED:
             return RpcLockNotAcquiredError
-    if status == _BAD_WORKER and call.operation == "rpc":
+    if status == _BAD_WORKER and call.operation in _RPCS:
         return RpcExecutionError
     return ServerSideError if status >= 500 else ClientSideError
 

@@ -1,5 +1,6 @@
 """The operations of the service API as plans, in names and JSON values: what both clients and their raw forms share."""
 
+import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,8 +24,12 @@ from xdb_sdk._schema import InternalQueue, key_name
 from xdb_sdk.client._checks import epoch_milliseconds, refusing_invalid
 from xdb_sdk.client._exchange import Call, Exchange, Pause, Plan
 from xdb_sdk.client._options import ClientOptions
+from xdb_sdk.client._request_ids import request_id_of
 from xdb_sdk.client._results import (
     ProcessInfo,
+    PublishOrStartResult,
+    RpcOrStartResult,
+    StartResult,
     StateCompletion,
     StateOutput,
     StopResult,
@@ -48,8 +53,14 @@ from xdb_sdk.protocol import (
     ProcessStatus,
     ProcessStopType,
     PublishAnswer,
+    PublishOrStartAnswer,
+    PublishOrStartRequest,
     PublishRequest,
     ReadRequest,
+    RepeatableAnswer,
+    RepeatableRequest,
+    RpcOrStartAnswer,
+    RpcOrStartRequest,
     RpcRequest,
     RpcServiceAnswer,
     ServiceRequest,
@@ -77,7 +88,10 @@ READ_AS_DECLARED = ReadRequest()
 _HTTP_MARGIN_S = 10.0
 """How much longer than the server's own limit an answer may take."""
 
+_log = logging.getLogger(__name__)
+
 Answer = TypeVar("Answer", bound=WireModel)
+ChangeAnswer = TypeVar("ChangeAnswer", bound=RepeatableAnswer)
 WaitAnswer = TypeVar("WaitAnswer", WaitForCompletionAnswer, WaitForStateAnswer)
 
 _ABNORMAL_EXITS: Mapping[ProcessStatus, type[ProcessAbnormalExitError]] = {
@@ -111,13 +125,43 @@ class QueueMessage:
     Attributes:
         queue: Name or typed key of the queue.
         value: Its value, of the queue's declared type.
-        dedup_id: Messages with one dedup id are delivered once per queue; with it on every message the call is
-            repeated safely after a lost answer.
+        dedup_id: Messages with one dedup id are delivered once per queue, for the life of the execution. A call that
+            is only repeated needs none: its request id is enough.
     """
 
     queue: str | InternalQueue[Any]
     value: Any = None
     dedup_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcArguments:
+    """What an RPC is called with, in names and JSON values; see `RpcBody` of the protocol."""
+
+    rpc_name: str
+    input: Json
+    timeout: timedelta
+    read: ReadRequest
+    read_only: bool
+    exclusive: bool
+    needs_queue_sizes: bool = True
+
+    @property
+    def timeout_s(self) -> float:
+        """How long the whole answer may take."""
+        return self.timeout.total_seconds() + _HTTP_MARGIN_S
+
+    def fields(self, subject: str) -> dict[str, Any]:
+        """The fields of a request; raises InvalidArgumentError."""
+        return {
+            "rpc_name": check_name(self.rpc_name, "RPC name"),
+            "input": self.input,
+            "timeout_ms": to_milliseconds(self.timeout, f"timeout of {subject}"),
+            "read": self.read,
+            "read_only": self.read_only,
+            "exclusive": self.exclusive,
+            "needs_queue_sizes": self.needs_queue_sizes,
+        }
 
 
 class Operations:
@@ -156,7 +200,7 @@ class Operations:
                 **fields,
             )
 
-    def unregistered_start(
+    def unregistered_start_request(
         self,
         process_id: str,
         process_type: str,
@@ -165,44 +209,59 @@ class Operations:
         starting_state_id: str | None,
         starting_state_options: StateOptionsConfig | None,
         table: TableMapping | None,
-    ) -> Plan[str]:
-        """Start an execution by names; the initial attributes are process-local values."""
+    ) -> StartRequest:
+        """Make the request of a start by names; the initial attributes are process-local values."""
         options = options or ProcessStartOptions()
         if options.starting_state_options_override is not None:
             raise InvalidArgumentError("starting_state_options_override needs a class; give starting_state_options")
-        return self.start(
-            self.start_request(
-                process_id,
-                process_type,
-                options,
-                start_state_id=check_optional_name(starting_state_id, "starting state id"),
-                start_state_input=self._encode(input, "input"),
-                start_state_options=starting_state_options or StateOptionsConfig(),
-                tables=(table,) if table else (),
-                object_id=next(iter(table.primary_key.values())) if table else None,
-                local_attributes=self._encode_local_attributes(options.initial_upsert_data_attributes),
-            )
+        return self.start_request(
+            process_id,
+            process_type,
+            options,
+            start_state_id=check_optional_name(starting_state_id, "starting state id"),
+            start_state_input=self._encode(input, "input"),
+            start_state_options=starting_state_options or StateOptionsConfig(),
+            tables=(table,) if table else (),
+            object_id=next(iter(table.primary_key.values())) if table else None,
+            local_attributes=self._encode_local_attributes(options.initial_upsert_data_attributes),
         )
 
-    def start(self, request: StartRequest) -> Plan[str]:
-        """Start an execution; returns its id."""
-        answer = yield from self._call("start", f"start of process {request.process_id!r}", request, StartAnswer)
-        return answer.process_execution_id
+    def start(self, start: StartRequest, request_id: str | None) -> Plan[StartResult]:
+        """Start an execution."""
+        request = start.model_copy(update={"request_id": request_id_of(request_id)})
+        answer = yield from self._change("start", f"start of process {start.process_id!r}", request, StartAnswer)
+        return StartResult(
+            process_execution_id=answer.process_execution_id,
+            already_started=answer.already_started,
+            duplicate=answer.duplicate,
+            mismatch=answer.mismatch,
+        )
 
-    def stop(self, ref: ProcessRef, stop_type: ProcessStopType, reason: str | None) -> Plan[StopResult]:
+    def start_id(self, start: StartRequest, request_id: str | None) -> Plan[str]:
+        """Start an execution; returns its id."""
+        result = yield from self.start(start, request_id)
+        return result.process_execution_id
+
+    def stop(
+        self, ref: ProcessRef, stop_type: ProcessStopType, reason: str | None, request_id: str | None
+    ) -> Plan[StopResult]:
         """Close a running execution."""
         with refusing_invalid(f"stop of {ref}"):
-            request = StopRequest(**self._names(ref), stop_type=stop_type, reason=reason)
-        answer = yield from self._call("stop", f"stop of {ref}", request, StopAnswer, is_repeatable=True)
+            request = StopRequest(**self._change_of(ref, request_id), stop_type=stop_type, reason=reason)
+        answer = yield from self._change("stop", f"stop of {ref}", request, StopAnswer)
         return StopResult(
-            process_execution_id=answer.process_execution_id, status=answer.status, changed=answer.changed
+            process_execution_id=answer.process_execution_id,
+            status=answer.status,
+            changed=answer.changed,
+            duplicate=answer.duplicate,
+            mismatch=answer.mismatch,
         )
 
     def describe(self, ref: ProcessRef, include: Collection[DescribeInclude]) -> Plan[ProcessInfo]:
         """Tell everything about an execution."""
         with refusing_invalid(f"describe of {ref}"):
             request = DescribeRequest(**self._names(ref), include=tuple(sorted(include)))
-        answer = yield from self._call("describe", f"describe of {ref}", request, DescribeAnswer, is_repeatable=True)
+        answer = yield from self._call("describe", f"describe of {ref}", request, DescribeAnswer)
         return process_info(answer)
 
     def list_request(
@@ -233,57 +292,61 @@ class Operations:
 
     def list_page(self, request: ListRequest) -> Plan[tuple[ListAnswer, ListRequest | None]]:
         """Read one page; returns it with the request for the next, if there is one."""
-        answer = yield from self._call("list", "list of processes", request, ListAnswer, is_repeatable=True)
+        answer = yield from self._call("list", "list of processes", request, ListAnswer)
         if answer.next_page_token is None:
             return answer, None
         return answer, request.model_copy(update={"next_page_token": answer.next_page_token})
 
-    def publish(self, ref: ProcessRef, messages: Sequence[Message]) -> Plan[int]:
+    def publish(self, ref: ProcessRef, messages: Sequence[Message], request_id: str | None) -> Plan[int]:
         """Append messages, all in one transaction; returns how many were new."""
         if not messages:
             raise InvalidArgumentError(f"publish to {ref}: there are no messages; give at least one")
-        request = PublishRequest(**self._names(ref), messages=tuple(messages))
-        answer = yield from self._call(
-            "publish",
-            f"publish to {ref}",
-            request,
-            PublishAnswer,
-            is_repeatable=all(message.message_id is not None for message in messages),
-        )
+        request = PublishRequest(**self._change_of(ref, request_id), messages=tuple(messages))
+        answer = yield from self._change("publish", f"publish to {ref}", request, PublishAnswer)
         return answer.published
 
-    def rpc(
-        self,
-        ref: ProcessRef,
-        rpc_name: str,
-        input: Json,
-        timeout: timedelta,
-        read: ReadRequest,
-        *,
-        read_only: bool,
-        needs_queue_sizes: bool = True,
-    ) -> Plan[Json]:
-        """Call an RPC; returns its output as JSON."""
-        subject = f"RPC {rpc_name!r} of {ref}"
-        with refusing_invalid(subject):
-            request = RpcRequest(
-                **self._names(ref),
-                rpc_name=check_name(rpc_name, "RPC name"),
-                input=input,
-                timeout_ms=to_milliseconds(timeout, f"timeout of {subject}"),
-                read=read,
-                read_only=read_only,
-                needs_queue_sizes=needs_queue_sizes,
-            )
-        answer = yield from self._call(
-            "rpc",
-            subject,
-            request,
-            RpcServiceAnswer,
-            timeout_s=timeout.total_seconds() + _HTTP_MARGIN_S,
-            is_repeatable=read_only,
+    def publish_or_start(
+        self, start: StartRequest, message: Message, request_id: str | None
+    ) -> Plan[PublishOrStartResult]:
+        """Append a message to the running execution, which is started if there is none."""
+        request = PublishOrStartRequest(start=start, messages=(message,), request_id=request_id_of(request_id))
+        subject = f"publish to process {start.process_id!r}, or its start"
+        answer = yield from self._change("publish-or-start", subject, request, PublishOrStartAnswer)
+        return PublishOrStartResult(
+            process_execution_id=answer.process_execution_id,
+            started=answer.started,
+            is_new=answer.published > 0,
+            duplicate=answer.duplicate,
+            mismatch=answer.mismatch,
         )
+
+    def rpc(self, ref: ProcessRef, arguments: RpcArguments, request_id: str | None) -> Plan[Json]:
+        """Call an RPC; returns its output as JSON."""
+        subject = f"RPC {arguments.rpc_name!r} of {ref}"
+        if request_id is not None or not arguments.read_only:
+            request_id = request_id_of(request_id)
+        with refusing_invalid(subject):
+            request = RpcRequest(**self._names(ref), request_id=request_id, **arguments.fields(subject))
+        answer = yield from self._change("rpc", subject, request, RpcServiceAnswer, timeout_s=arguments.timeout_s)
         return answer.output
+
+    def rpc_or_start(
+        self, start: StartRequest, arguments: RpcArguments, request_id: str | None
+    ) -> Plan[RpcOrStartResult[Json]]:
+        """Call an RPC of the running execution, which is started if there is none; its output is given as JSON."""
+        subject = f"RPC {arguments.rpc_name!r} of process {start.process_id!r}, or its start"
+        with refusing_invalid(subject):
+            request = RpcOrStartRequest(start=start, request_id=request_id_of(request_id), **arguments.fields(subject))
+        answer = yield from self._change(
+            "rpc-or-start", subject, request, RpcOrStartAnswer, timeout_s=arguments.timeout_s
+        )
+        return RpcOrStartResult(
+            process_execution_id=answer.process_execution_id,
+            started=answer.started,
+            output=answer.output,
+            duplicate=answer.duplicate,
+            mismatch=answer.mismatch,
+        )
 
     def outputs(self, ref: ProcessRef, type_hint: Any, timeout: timedelta | None) -> Plan[list[StateOutput]]:
         """Wait until an execution closes and return its outputs; raises if it did not complete."""
@@ -345,19 +408,21 @@ class Operations:
     ) -> Plan[LoadedData]:
         """Read attributes."""
         request = GetAttributesRequest(**self._names(ref), read=read, all_local_attributes=all_local_attributes)
-        answer = yield from self._call(
-            "get-attributes", f"get attributes of {ref}", request, GetAttributesAnswer, is_repeatable=True
-        )
+        answer = yield from self._call("get-attributes", f"get attributes of {ref}", request, GetAttributesAnswer)
         return answer.loaded
 
     def set_attributes(
-        self, ref: ProcessRef, tables: Sequence[TableWrite], local_attributes: Mapping[str, Json]
+        self,
+        ref: ProcessRef,
+        tables: Sequence[TableWrite],
+        local_attributes: Mapping[str, Json],
+        request_id: str | None,
     ) -> Plan[None]:
         """Write attributes."""
         request = SetAttributesRequest(
-            **self._names(ref), write_tables=tuple(tables), write_local_attributes=local_attributes
+            **self._change_of(ref, request_id), write_tables=tuple(tables), write_local_attributes=local_attributes
         )
-        yield from self._call("set-attributes", f"set attributes of {ref}", request, DoneAnswer)
+        yield from self._change("set-attributes", f"set attributes of {ref}", request, DoneAnswer)
 
     def skip_timer(
         self,
@@ -368,53 +433,72 @@ class Operations:
         index: int | None,
         *,
         remember: bool,
+        request_id: str | None,
     ) -> Plan[None]:
         """Complete a timer command now."""
         if (command_id is None) == (index is None):
             raise InvalidArgumentError("skip_timer needs command_id or index, one of them: which timer is meant?")
         with refusing_invalid(f"skip timer of {ref}"):
             request = SkipTimerRequest(
-                **self._names(ref),
+                **self._change_of(ref, request_id),
                 state_id=check_name(state_id, "state id"),
                 number=number,
                 command_id=check_optional_name(command_id, "command id"),
                 index=index,
                 remember=remember,
             )
-        yield from self._call("skip-timer", f"skip timer of {ref}", request, DoneAnswer)
+        yield from self._change("skip-timer", f"skip timer of {ref}", request, DoneAnswer)
 
-    def update_config(self, ref: ProcessRef, worker_url: str | None, timeout: timedelta | None) -> Plan[None]:
+    def update_config(
+        self, ref: ProcessRef, worker_url: str | None, timeout: timedelta | None, request_id: str | None
+    ) -> Plan[None]:
         """Change the worker URL or the timeout."""
         if worker_url is None and timeout is None:
             raise InvalidArgumentError("update_process_config changes nothing; give worker_url or timeout")
         request = UpdateConfigRequest(
-            **self._names(ref),
+            **self._change_of(ref, request_id),
             worker_url=None if worker_url is None else base_url(worker_url, "worker_url"),
             timeout_ms=None if timeout is None else to_milliseconds(timeout, "timeout"),
         )
-        yield from self._call("update-config", f"update config of {ref}", request, DoneAnswer)
+        yield from self._change("update-config", f"update config of {ref}", request, DoneAnswer)
 
-    def unregistered_rpc(
-        self, ref: ProcessRef, rpc_name: str, input: Json, timeout: timedelta, read: ReadRequest, *, read_only: bool
-    ) -> Plan[Json]:
-        """Call an RPC by its name with a JSON value; returns its output."""
-        return self.rpc(ref, rpc_name, self._encode(input, "input of the RPC"), timeout, read, read_only=read_only)
+    def unregistered_rpc_arguments(
+        self,
+        rpc_name: str,
+        input: Json,
+        timeout: timedelta,
+        read: ReadRequest,
+        *,
+        read_only: bool,
+        exclusive: bool,
+    ) -> RpcArguments:
+        """Say what an RPC is called with, by its name and with a JSON value."""
+        return RpcArguments(
+            rpc_name=rpc_name,
+            input=self._encode(input, "input of the RPC"),
+            timeout=timeout,
+            read=read,
+            read_only=read_only,
+            exclusive=exclusive,
+        )
 
-    def unregistered_publish(self, ref: ProcessRef, messages: Sequence[QueueMessage]) -> Plan[int]:
+    def unregistered_publish(
+        self, ref: ProcessRef, messages: Sequence[QueueMessage], request_id: str | None
+    ) -> Plan[int]:
         """Append messages of JSON values; returns how many were new."""
-        return self.publish(ref, [self._encode_message(message) for message in messages])
+        return self.publish(ref, [self.unregistered_message(message) for message in messages], request_id)
 
     def unregistered_set_attributes(
-        self, ref: ProcessRef, tables: Sequence[TableWrite], local_attributes: Mapping[str, Json]
+        self,
+        ref: ProcessRef,
+        tables: Sequence[TableWrite],
+        local_attributes: Mapping[str, Json],
+        request_id: str | None,
     ) -> Plan[None]:
         """Write columns, and process-local attributes of JSON values."""
-        return self.set_attributes(ref, tables, self._encode_local_attributes(local_attributes))
+        return self.set_attributes(ref, tables, self._encode_local_attributes(local_attributes), request_id)
 
-    def _encode(self, value: Json, where: str) -> Json:
-        """Check that a value is JSON that can be stored."""
-        return self._encoder.encode(value, Any, where)
-
-    def _encode_message(self, message: QueueMessage) -> Message:
+    def unregistered_message(self, message: QueueMessage) -> Message:
         """Check name and value of a message whose queue's type is not known."""
         name = check_name(key_name(message.queue), "queue name")
         return Message(
@@ -422,6 +506,10 @@ class Operations:
             message_id=check_optional_name(message.dedup_id, "dedup id"),
             payload=self._encode(message.value, f"message to internal queue {name!r}"),
         )
+
+    def _encode(self, value: Json, where: str) -> Json:
+        """Check that a value is JSON that can be stored."""
+        return self._encoder.encode(value, Any, where)
 
     def _encode_local_attributes(self, values: Mapping[str, Json]) -> dict[str, Json]:
         """Check names and values of process-local attributes."""
@@ -440,6 +528,30 @@ class Operations:
             "process_execution_id": ref.process_execution_id,
         }
 
+    def _change_of(self, ref: ProcessRef, request_id: str | None) -> dict[str, Any]:
+        """The fields that every request has which changes an execution; its id stays for all its repetitions."""
+        return {**self._names(ref), "request_id": request_id_of(request_id)}
+
+    def _change(
+        self,
+        operation: str,
+        subject: str,
+        request: RepeatableRequest,
+        answer_type: type[ChangeAnswer],
+        *,
+        timeout_s: float | None = None,
+    ) -> Plan[ChangeAnswer]:
+        """Make a call that is carried out once, however often it is sent."""
+        answer = yield from self._call(
+            operation, subject, request, answer_type, timeout_s=timeout_s, request_id=request.request_id
+        )
+        if answer.mismatch:
+            _log.warning(
+                "request id was used before, for a request that asked for something else",
+                extra={"call": subject, "request_id": request.request_id},
+            )
+        return answer
+
     def _call(
         self,
         operation: str,
@@ -448,7 +560,7 @@ class Operations:
         answer: type[Answer],
         *,
         timeout_s: float | None = None,
-        is_repeatable: bool = False,
+        request_id: str | None = None,
     ) -> Plan[Answer]:
         call = Call(
             operation=operation,
@@ -456,7 +568,7 @@ class Operations:
             body=_body_of(request),
             answer=answer,
             timeout_s=self._api_timeout_s if timeout_s is None else timeout_s,
-            is_repeatable=is_repeatable,
+            request_id=request_id,
         )
         return self._exchange.call(call)
 
@@ -485,7 +597,6 @@ class Operations:
                 body=_body_of(request(names, poll_ms)),
                 answer=answer_type,
                 timeout_s=poll_ms / 1000 + _HTTP_MARGIN_S,
-                is_repeatable=True,
                 is_long_poll=True,
             )
 

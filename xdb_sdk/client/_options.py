@@ -11,6 +11,9 @@ from xdb_sdk._names import check_name
 from xdb_sdk.client._urls import base_url
 from xdb_sdk.protocol import DEFAULT_NAMESPACE
 
+_LEAST_REQUEST_TTL = timedelta(hours=1)
+"""No server is set to remember requests for less (`request_ttl`)."""
+
 
 def _require_at_least_one(value: float, name: str) -> None:
     if not is_number(value) or value < 1:
@@ -21,9 +24,9 @@ def _require_at_least_one(value: float, name: str) -> None:
 class ClientRetryPolicy:
     """When a client repeats a request by itself.
 
-    Only what is safe is repeated: reads, waits, stops, RPCs that are declared read-only, and publishes in which every
-    message has a dedup id. Any other request is repeated only if it certainly took no effect: the connection was
-    refused, or the server answered 429 or 503 and said when to come back.
+    It does when no answer came, and when the server answers that it is busy, is carrying the request out, or has
+    failed. What changes something is repeated with the same request id, by which the server carries it out once. The
+    method of an RPC may run again then, but for one that is `exclusive` not while it still runs.
 
     A wait for a process or a state goes on through an outage of the server until its own timeout, and without one for
     as long as it takes: for it, only the pauses below count.
@@ -33,10 +36,14 @@ class ClientRetryPolicy:
         initial_backoff: The pause before the second attempt.
         backoff_coefficient: What each further pause is multiplied by.
         max_backoff: The longest pause, unless the server's Retry-After asks for a longer one.
-        max_total_time: No attempt begins later than this after the first.
+        max_total_time: No attempt begins later than this after the first; at most an hour, for which every server
+            remembers a request.
         random: A number in [0, 1) for each pause, which is drawn between half its length and all of it.
 
-    Source: semantics 6.9.
+    Raises:
+        InvalidArgumentError: A number or a duration is out of range.
+
+    Source: semantics 6.9, idempotency-and-shards D.2.
     """
 
     max_attempts: int = 10
@@ -52,6 +59,11 @@ class ClientRetryPolicy:
         for name in ("initial_backoff", "max_backoff", "max_total_time"):
             if check_duration(getattr(self, name), name) < timedelta(0):
                 raise InvalidArgumentError(f"{name} is {getattr(self, name)}; it must not be negative")
+        if self.max_total_time > _LEAST_REQUEST_TTL:
+            raise InvalidArgumentError(
+                f"max_total_time is {self.max_total_time}; at most {_LEAST_REQUEST_TTL} are possible, "
+                "since a server that has forgotten a request carries it out again"
+            )
 
     @classmethod
     def none(cls) -> "ClientRetryPolicy":

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from xdb_sdk._options import RetryPolicy
 from xdb_sdk.protocol import (
@@ -22,6 +22,8 @@ from xdb_sdk.protocol import ProcessSummary as WireProcessSummary
 from xdb_sdk.protocol import StateExecutionInfo as WireStateExecution
 from xdb_sdk.protocol import StateOutput as WireStateOutput
 from xdb_sdk.protocol.worker import error_message_of
+
+OutputT = TypeVar("OutputT")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -180,12 +182,64 @@ class ProcessInfo(ProcessSummary):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopResult:
-    """Status of the execution after a stop; `changed` is false if it was closed before."""
+class ChangeResult:
+    """What came of a call that changes something.
+
+    Attributes:
+        process_execution_id: The execution that it was applied to.
+        duplicate: The request was carried out before, and this is what was answered then; nothing was done now.
+        mismatch: It asked for something else then: the request id was used for two purposes.
+    """
 
     process_execution_id: str
+    duplicate: bool
+    mismatch: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartResult(ChangeResult):
+    """What came of a start.
+
+    Attributes:
+        already_started: This call created nothing: the request was carried out before, or `ignore_already_started`
+            found the execution running.
+    """
+
+    already_started: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopResult(ChangeResult):
+    """Status of the execution after a stop; `changed` is false if it was closed before."""
+
     status: ProcessStatus
     changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishOrStartResult(ChangeResult):
+    """What came of `publish_or_start`.
+
+    Attributes:
+        started: This request has started the execution.
+        is_new: The message was new to the queue; false if its dedup id was known.
+    """
+
+    started: bool
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcOrStartResult(ChangeResult, Generic[OutputT]):
+    """What came of `rpc_or_start`.
+
+    Attributes:
+        started: This request has started the execution.
+        output: What the RPC returned.
+    """
+
+    started: bool
+    output: OutputT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from xdb_sdk._attributes import AttributeValues, decode_attributes, encode_attributes
-from xdb_sdk._definition import ProcessDefinition
+from xdb_sdk._definition import ProcessDefinition, RpcDefinition
 from xdb_sdk._errors import InvalidArgumentError, NotRegisteredError
 from xdb_sdk._names import check_name, check_optional_name
 from xdb_sdk._options import ProcessStartOptions, StateReference
@@ -13,8 +14,9 @@ from xdb_sdk._process import ObjectProcess
 from xdb_sdk._registry import Registry
 from xdb_sdk._schema import DataAttribute, key_list, key_name
 from xdb_sdk.client._exchange import Plan
-from xdb_sdk.client._operations import Operations, ProcessRef, QueueMessage
-from xdb_sdk.protocol import Message, TableMapping, TableWrite
+from xdb_sdk.client._operations import Operations, ProcessRef, QueueMessage, RpcArguments
+from xdb_sdk.client._results import PublishOrStartResult, RpcOrStartResult
+from xdb_sdk.protocol import Json, Message, StartRequest, TableMapping, TableWrite
 
 ProcessClass = type[ObjectProcess]
 
@@ -31,22 +33,19 @@ class TypedOperations:
         self._registry = registry
         self._operations = operations
 
-    def start(
+    def start_request(
         self,
         process_id: str,
         process_class: ProcessClass,
         object_id: Any,
         input: Any,
         options: ProcessStartOptions | None,
-        *,
-        has_object: bool,
-    ) -> Plan[str]:
-        """Start an execution of a class, with or without an object."""
+    ) -> StartRequest:
+        """Make the request of a start, of a class with or without a table."""
         definition = self._registry.process_of(process_class)
-        _check_object(definition, has_object)
         options = options or ProcessStartOptions()
         values = encode_attributes(definition, options.initial_upsert_data_attributes)
-        request = self._operations.start_request(
+        return self._operations.start_request(
             process_id,
             definition.process_type,
             options,
@@ -54,32 +53,68 @@ class TypedOperations:
             **_starting_state(definition, input, options),
             **_mapped_object(definition, object_id, values, options),
         )
-        return self._operations.start(request)
 
-    def publish(self, ref: ProcessRef, process_class: ProcessClass, messages: Iterable[QueueMessage]) -> Plan[int]:
+    def start_of_object(
+        self,
+        process_id: str,
+        process_class: ProcessClass,
+        object_id: Any,
+        input: Any,
+        options: ProcessStartOptions | None,
+    ) -> StartRequest:
+        """Make the request of a start of a class that maps a table."""
+        definition = self._registry.process_of(process_class)
+        if definition.table is None:
+            raise InvalidArgumentError(
+                f"{definition.process_type} maps no table, so it has no object; use start_process, or name the table"
+            )
+        return self.start_request(process_id, process_class, object_id, input, options)
+
+    def start_without_object(
+        self, process_id: str, process_class: ProcessClass, input: Any, options: ProcessStartOptions | None
+    ) -> StartRequest:
+        """Make the request of a start of a class that maps no table."""
+        definition = self._registry.process_of(process_class)
+        if definition.table is not None:
+            raise InvalidArgumentError(
+                f"{definition.process_type} is mapped to table {definition.table.table_name!r}; "
+                "use start_object_process with the primary key of its row"
+            )
+        return self.start_request(process_id, process_class, None, input, options)
+
+    def publish(
+        self, ref: ProcessRef, process_class: ProcessClass, messages: Iterable[QueueMessage], request_id: str | None
+    ) -> Plan[int]:
         """Append messages to queues that the class declares."""
         definition = self._registry.process_of(process_class)
-        return self._operations.publish(ref, [_encode_message(definition, message) for message in messages])
+        return self._operations.publish(ref, [_encode_message(definition, message) for message in messages], request_id)
 
-    def rpc(self, ref: ProcessRef, method: Any, input: Any) -> Plan[Any]:
+    def publish_or_start(
+        self, start: StartRequest, process_class: ProcessClass, message: QueueMessage, request_id: str | None
+    ) -> Plan[PublishOrStartResult]:
+        """Append a message to a queue that the class declares, of an execution that is started if there is none."""
+        encoded = _encode_message(self._registry.process_of(process_class), message)
+        return self._operations.publish_or_start(start, encoded, request_id)
+
+    def rpc(self, ref: ProcessRef, method: Any, input: Any, request_id: str | None) -> Plan[Any]:
         """Call an RPC method of a class; returns its result."""
         definition, rpc = self._registry.rpc_of(method)
-        where = f"RPC {rpc.name!r} of {definition.process_type}"
-        encoded = None
-        if rpc.method.has_input:
-            encoded = definition.encoder.encode(input, rpc.method.input_type, f"input of {where}")
-        elif input is not None:
-            raise InvalidArgumentError(f"{where} takes no input, but one was given; leave it out")
-        output = yield from self._operations.rpc(
-            ref,
-            rpc.name,
-            encoded,
-            rpc.timeout,
-            rpc.wire_read,
-            read_only=rpc.read_only,
-            needs_queue_sizes=rpc.method.has_communication,
-        )
-        return definition.encoder.decode(output, rpc.method.output_type, f"output of {where}")
+        output = yield from self._operations.rpc(ref, _rpc_arguments(definition, rpc, input), request_id)
+        return _decode_output(definition, rpc, output)
+
+    def rpc_or_start(
+        self,
+        start: StartRequest,
+        process_class: ProcessClass,
+        method: Any,
+        input: Any,
+        request_id: str | None,
+    ) -> Plan[RpcOrStartResult[Any]]:
+        """Call an RPC method of a class, of an execution that is started if there is none."""
+        definition, rpc = self._registry.rpc_of(method, process_class)
+        arguments = _rpc_arguments(definition, rpc, input)
+        result = yield from self._operations.rpc_or_start(start, arguments, request_id)
+        return replace(result, output=_decode_output(definition, rpc, result.output))
 
     def get_attributes(
         self, ref: ProcessRef, process_class: ProcessClass, keys: Iterable[str | DataAttribute[Any]] | None
@@ -93,7 +128,11 @@ class TypedOperations:
         return decode_attributes(definition, loaded)
 
     def set_attributes(
-        self, ref: ProcessRef, process_class: ProcessClass, values: Mapping[str | DataAttribute[Any], Any]
+        self,
+        ref: ProcessRef,
+        process_class: ProcessClass,
+        values: Mapping[str | DataAttribute[Any], Any],
+        request_id: str | None,
     ) -> Plan[None]:
         """Write attributes that the class declares."""
         definition = self._registry.process_of(process_class)
@@ -103,7 +142,7 @@ class TypedOperations:
         tables = []
         if encoded.columns and definition.table:
             tables.append(TableWrite(table_name=definition.table.table_name, columns=encoded.columns))
-        return self._operations.set_attributes(ref, tables, encoded.local)
+        return self._operations.set_attributes(ref, tables, encoded.local, request_id)
 
     def state_id_of(self, state: StateReference) -> str:
         """Find the id of a state that is named by class, in whichever registered processes it is.
@@ -122,18 +161,6 @@ class TypedOperations:
             found = f"has the ids {sorted(state_ids)}" if state_ids else "is not exactly once in any process"
             raise NotRegisteredError(f"state {name} {found} of the registry; name the state by its id")
         return state_ids.pop()
-
-
-def _check_object(definition: ProcessDefinition, has_object: bool) -> None:
-    if has_object and definition.table is None:
-        raise InvalidArgumentError(
-            f"{definition.process_type} maps no table, so it has no object; use start_process, or name the table"
-        )
-    if not has_object and definition.table is not None:
-        raise InvalidArgumentError(
-            f"{definition.process_type} is mapped to table {definition.table.table_name!r}; "
-            "use start_object_process with the primary key of its row"
-        )
 
 
 def _starting_state(definition: ProcessDefinition, input: Any, options: ProcessStartOptions) -> dict[str, Any]:
@@ -158,6 +185,8 @@ def _mapped_object(
     """The fields of a start request that tell of the mapped row; none without a table."""
     table = definition.table
     if table is None:
+        if object_id is not None:
+            raise InvalidArgumentError(f"{definition.process_type} maps no table, so it has no object: leave it out")
         return {}
     where = f"object id of {definition.process_type}"
     if object_id is None:
@@ -170,6 +199,29 @@ def _mapped_object(
         conflict_mode=options.conflict_mode,
     )
     return {"object_id": key, "tables": (mapping,)}
+
+
+def _rpc_arguments(definition: ProcessDefinition, rpc: RpcDefinition, input: Any) -> RpcArguments:
+    where = f"RPC {rpc.name!r} of {definition.process_type}"
+    encoded = None
+    if rpc.method.has_input:
+        encoded = definition.encoder.encode(input, rpc.method.input_type, f"input of {where}")
+    elif input is not None:
+        raise InvalidArgumentError(f"{where} takes no input, but one was given; leave it out")
+    return RpcArguments(
+        rpc_name=rpc.name,
+        input=encoded,
+        timeout=rpc.timeout,
+        read=rpc.wire_read,
+        read_only=rpc.read_only,
+        exclusive=rpc.exclusive,
+        needs_queue_sizes=rpc.method.has_communication,
+    )
+
+
+def _decode_output(definition: ProcessDefinition, rpc: RpcDefinition, output: Json) -> Any:
+    where = f"output of RPC {rpc.name!r} of {definition.process_type}"
+    return definition.encoder.decode(output, rpc.method.output_type, where)
 
 
 def _encode_message(definition: ProcessDefinition, message: QueueMessage) -> Message:

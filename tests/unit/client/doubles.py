@@ -72,7 +72,12 @@ class ScriptedTransport:
 
     @property
     def bodies(self) -> list[Any]:
-        return [body for _, body, _ in self.requests]
+        """What was sent, but for the request ids, which differ each time."""
+        return [{name: body[name] for name in body if name != "requestId"} for _, body, _ in self.requests]
+
+    @property
+    def request_ids(self) -> list[str | None]:
+        return [body.get("requestId") for _, body, _ in self.requests]
 
 
 class HeldServer:

@@ -23,7 +23,6 @@ def call(key: str, *, timeout_s: float = 30, is_long_poll: bool = False, padding
         body=json.dumps({"processId": key, "input": "x" * padding}).encode(),
         answer=StartAnswer,
         timeout_s=timeout_s,
-        is_repeatable=False,
         is_long_poll=is_long_poll,
     )
 

@@ -19,12 +19,13 @@ START = Call(
     body=b"{}",
     answer=StartAnswer,
     timeout_s=60,
-    is_repeatable=False,
+    request_id="r-1",
 )
-READ = replace(START, operation="describe", subject="describe of process 'p'", is_repeatable=True)
+READ = replace(START, operation="describe", subject="describe of process 'p'", request_id=None)
 RPC = replace(START, operation="rpc", subject="RPC 'r' of process 'p'")
 WAIT = replace(READ, operation="wait-for-completion", subject="wait for process 'p'", is_long_poll=True)
 NO_JITTER = ClientRetryPolicy(random=lambda: 1.0)
+ONCE = ClientRetryPolicy.none()
 
 
 def drive(
@@ -64,6 +65,8 @@ def drive(
         (RPC, 424, "WORKER_UNREACHABLE", errors.RpcExecutionError),
         (RPC, 424, "INVALID_WORKER_RESPONSE", errors.RpcExecutionError),
         (RPC, 424, "APP_DATABASE_WRITE_ERROR", errors.RpcExecutionError),
+        (replace(RPC, operation="rpc-or-start"), 424, "WORKER_EXECUTION_ERROR", errors.RpcExecutionError),
+        (START, 409, "REQUEST_ID_REUSED", errors.ClientSideError),
         (START, 424, "APP_DATABASE_WRITE_ERROR", errors.ClientSideError),
         (START, 400, "INVALID_REQUEST", errors.ClientSideError),
         (START, 413, "PAYLOAD_TOO_LARGE", errors.ClientSideError),
@@ -77,7 +80,7 @@ def test_each_error_of_the_server_has_its_exception(
     call: Call[StartAnswer], status: int, sub_type: str, expected: type[errors.HttpError]
 ) -> None:
     with pytest.raises(errors.HttpError) as raised:
-        drive(call, error(status, sub_type, details="what happened"))
+        drive(call, error(status, sub_type, details="what happened"), policy=ONCE)
 
     assert type(raised.value) is expected
     assert (raised.value.status, raised.value.error_sub_type) == (status, sub_type)
@@ -97,7 +100,7 @@ def test_the_error_of_a_worker_reaches_the_caller_of_the_rpc() -> None:
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_busy_server_is_unavailable_once_attempts_are_used_up(status: int) -> None:
     with pytest.raises(errors.UnavailableError, match=f"{status}.*1 attempt.*come back later"):
-        drive(START, error(status, "UNAVAILABLE", details="come back later"))
+        drive(START, error(status, "UNAVAILABLE", details="come back later"), policy=ONCE)
 
 
 @pytest.mark.parametrize("status", [502, 504])
@@ -105,7 +108,7 @@ def test_a_proxy_that_does_not_reach_the_server_makes_it_unavailable(status: int
     page = Reply(status, b"<html><h1>Bad Gateway</h1></html>", "text/html")
 
     with pytest.raises(errors.UnavailableError, match=r"text/html.*Bad Gateway"):
-        drive(START, page)
+        drive(START, page, policy=ONCE)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +130,7 @@ def test_an_answer_that_is_not_one_of_an_xdb_server_says_what_came_instead(
     reply: Reply, expected: type[errors.HttpError], hint: str
 ) -> None:
     with pytest.raises(expected, match=hint):
-        drive(START, reply)
+        drive(START, reply, policy=ONCE)
 
 
 def test_a_long_page_is_cut_in_the_message() -> None:
@@ -137,35 +140,74 @@ def test_a_long_page_is_cut_in_the_message() -> None:
     assert len(str(raised.value)) < 500
 
 
-def test_a_call_that_never_reached_the_server_is_repeated_whatever_it_does() -> None:
-    answer, pauses = drive(START, SERVER_REFUSES, SERVER_REFUSES, good(STARTED))
+@pytest.mark.parametrize("call", [START, READ], ids=["start", "read"])
+@pytest.mark.parametrize("outcome", [SERVER_REFUSES, SERVER_LOST], ids=["refused", "lost"])
+def test_a_call_that_is_not_answered_is_repeated(call: Call[StartAnswer], outcome: Outcome) -> None:
+    answer, pauses = drive(call, outcome, outcome, good(STARTED))
 
     assert answer == STARTED
     assert pauses == [0.1, 0.2]
 
 
-def test_a_lost_answer_of_a_start_is_not_asked_for_again() -> None:
-    with pytest.raises(errors.UnavailableError, match="whether it took effect is unknown"):
-        drive(START, SERVER_LOST)
-
-
-def test_a_lost_answer_of_a_read_is_asked_for_again() -> None:
-    answer, _ = drive(READ, SERVER_LOST, good(STARTED))
-
-    assert answer == STARTED
-
-
+@pytest.mark.parametrize("call", [START, READ], ids=["start", "read"])
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_a_read_is_repeated_when_the_server_is_busy_or_broken(status: int) -> None:
-    answer, _ = drive(READ, Reply(status, b""), good(STARTED))
+def test_a_call_is_repeated_when_the_server_is_busy_or_broken(call: Call[StartAnswer], status: int) -> None:
+    answer, _ = drive(call, Reply(status, b""), good(STARTED))
 
     assert answer == STARTED
 
 
-@pytest.mark.parametrize("status", [400, 404, 409, 413])
-def test_a_refused_read_is_not_repeated(status: int) -> None:
+def test_a_call_whose_outcome_the_server_does_not_know_is_repeated() -> None:
+    answer, _ = drive(START, error(503, "UNKNOWN_OUTCOME"), good(STARTED))
+
+    assert answer == STARTED
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        Reply(409, b'{"errorSubType": "RETRY_LATER"}', retry_after_s=3.0),
+        Reply(409, b'{"errorSubType": "RETRY_LATER", "retryAfterS": 3.0}'),
+        Reply(409, {"errorSubType": "RETRY_LATER", "retryAfterS": 3.0}),
+    ],
+    ids=["header", "body", "line of a batch"],
+)
+def test_a_request_that_is_being_carried_out_is_repeated_when_the_server_says(later: Reply) -> None:
+    answer, pauses = drive(RPC, later, good(STARTED))
+
+    assert answer == STARTED
+    assert pauses == [3.0]
+
+
+def test_a_request_that_is_carried_out_for_too_long_is_unavailable() -> None:
+    later = error(409, "RETRY_LATER", details="request 'r-1' is being carried out")
+
+    with pytest.raises(errors.UnavailableError, match=r"10 attempts.*is being carried out.*request_id='r-1'"):
+        drive(RPC, *[later] * 10)
+
+
+@pytest.mark.parametrize("outcome", [SERVER_LOST, error(503, "UNKNOWN_OUTCOME")], ids=["lost", "unknown"])
+def test_a_change_without_an_answer_tells_the_id_to_repeat_it_with(outcome: Outcome) -> None:
+    with pytest.raises(
+        errors.UnavailableError, match="Repeated with request_id='r-1' it is carried out once"
+    ) as raised:
+        drive(START, outcome, policy=ONCE)
+
+    assert raised.value.request_id == "r-1"
+
+
+def test_a_read_without_an_answer_has_no_request_id() -> None:
+    with pytest.raises(errors.UnavailableError, match=r"whether it took effect is unknown$") as raised:
+        drive(READ, SERVER_LOST, policy=ONCE)
+
+    assert raised.value.request_id is None
+
+
+@pytest.mark.parametrize("call", [START, READ], ids=["start", "read"])
+@pytest.mark.parametrize("status", [400, 404, 409, 413, 424])
+def test_a_refused_call_is_not_repeated(call: Call[StartAnswer], status: int) -> None:
     with pytest.raises(errors.ClientSideError):
-        drive(READ, Reply(status, b""))
+        drive(call, Reply(status, b""))
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -180,12 +222,6 @@ def test_the_time_to_come_back_may_stand_in_the_body() -> None:
     _, pauses = drive(START, error(429, "TOO_MANY_REQUESTS", retryAfterS=2.5), good(STARTED))
 
     assert pauses == [2.5]
-
-
-@pytest.mark.parametrize("status", [429, 500, 502, 503])
-def test_a_start_is_not_repeated_when_nobody_says_that_nothing_was_done(status: int) -> None:
-    with pytest.raises(errors.XdbError):
-        drive(START, Reply(status, b""))
 
 
 def test_a_short_time_to_come_back_does_not_shorten_the_pause() -> None:
@@ -244,7 +280,7 @@ def test_a_server_that_asks_to_come_back_too_late_is_given_up_at_once() -> None:
 
 def test_the_policy_none_repeats_nothing() -> None:
     with pytest.raises(errors.UnavailableError, match="1 attempt"):
-        drive(READ, SERVER_REFUSES, policy=ClientRetryPolicy.none())
+        drive(READ, SERVER_REFUSES, policy=ONCE)
 
 
 @pytest.mark.parametrize(
@@ -280,4 +316,4 @@ def test_a_wait_does_not_outlast_what_is_no_outage(outcome: Outcome, expected: t
 
 def test_a_wait_is_not_repeated_when_nothing_is() -> None:
     with pytest.raises(errors.UnavailableError, match="1 attempt"):
-        drive(WAIT, SERVER_REFUSES, policy=ClientRetryPolicy.none())
+        drive(WAIT, SERVER_REFUSES, policy=ONCE)

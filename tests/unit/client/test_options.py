@@ -40,9 +40,21 @@ def test_client_options_out_of_range_are_refused(fields: dict[str, Any]) -> None
         {"initial_backoff": timedelta(seconds=-1)},
         {"max_backoff": timedelta(seconds=-1)},
         {"max_total_time": timedelta(seconds=-1)},
+        {"max_total_time": timedelta(hours=1, microseconds=1)},
     ],
     ids=str,
 )
 def test_a_retry_policy_out_of_range_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError):
         ClientRetryPolicy(**fields)
+
+
+def test_a_policy_that_goes_on_for_longer_than_servers_remember_says_why_it_is_refused() -> None:
+    with pytest.raises(
+        InvalidArgumentError, match=r"max_total_time is 2:00:00; at most 1:00:00 .* carries it out again"
+    ):
+        ClientRetryPolicy(max_total_time=timedelta(hours=2))
+
+
+def test_an_hour_of_repetitions_is_possible() -> None:
+    assert ClientRetryPolicy(max_total_time=timedelta(hours=1)).max_total_time == timedelta(hours=1)
