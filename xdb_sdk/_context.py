@@ -1,13 +1,15 @@
 """Who is called, for which attempt, and until when."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from xdb_sdk._definition import ProcessDefinition
-from xdb_sdk._errors import DecodeError
+from xdb_sdk._errors import DecodeError, InvalidArgumentError
 from xdb_sdk._injected import Injected
+from xdb_sdk._names import check_name
 from xdb_sdk.protocol import CallContext, DatabaseErrorInfo, RecoverFrom
 
 
@@ -26,7 +28,8 @@ class ProcessContext(Injected):
         attempt: From 1, for this method of this state execution; None in an RPC.
         first_attempt_at: When attempt 1 began; None in an RPC.
         recover_from: The exhausted state execution that this one stands in for, if it does.
-        idempotency_key: The same for all attempts of this method of this state execution; None in an RPC.
+        idempotency_key: The same for all attempts of this method of this state execution. In an RPC, the same for all
+            repetitions of the call; None if it has no request id, as one that is read-only.
         last_database_error: What the user's database said to the read or write of the attempt before, if it failed so.
 
     Source: semantics 2.4.
@@ -51,6 +54,34 @@ class ProcessContext(Injected):
     def deadline(self) -> timedelta:
         """Time left until the server gives the call up; negative after that. Ask again for the time left then."""
         return self._remaining()
+
+    def request_id_for(self, label: str) -> str:
+        """Make a request id for a call to another process, the same whenever this method is called again.
+
+        So what the call changes is changed once, however many attempts this method takes.
+
+        Args:
+            label: Names the call among those that this method makes, such as "charge". Two calls need two labels.
+
+        Returns:
+            64 hexadecimal digits, a hash of `idempotency_key` and the label.
+
+        Raises:
+            InvalidArgumentError: The label is empty or no string, or this is an RPC without a request id, which nobody
+                knows again.
+
+        Example:
+            await client.start_process(f"invoice-{ctx.process_id}", Invoice, request_id=ctx.request_id_for("invoice"))
+
+        Source: idempotency-and-shards D.2.
+        """
+        check_name(label, "label of a request id")
+        if self.idempotency_key is None:
+            raise InvalidArgumentError(
+                f"request id for {label!r}: this RPC was called without a request id, so that a repetition would not "
+                "be known; call it with one, and not read_only"
+            )
+        return hashlib.sha256(f"{self.idempotency_key}\0{label}".encode()).hexdigest()
 
     def is_stopped(self) -> bool:
         """Say whether the result is not wanted any more: the process was closed, or the worker stops. Best effort."""

@@ -47,7 +47,7 @@ class RpcInvocation:
     """An RPC to be made.
 
     `timeout_ms` bounds everything: waiting for locks, reading, and the worker. `needs_queue_sizes` asks for the number
-    of stored messages by queue.
+    of stored messages by queue. `request_id` is that of the client's request, if it changes something.
     """
 
     process: ProcessExecution
@@ -57,6 +57,7 @@ class RpcInvocation:
     read: ReadRequest
     needs_queue_sizes: bool = False
     trace_context: str | None = None
+    request_id: str | None = None
 
 
 class Job(ABC):
@@ -71,6 +72,7 @@ class Job(ABC):
         "is_departing",
         "is_dropped",
         "is_sent",
+        "is_withdrawn",
         "loaded",
         "plan",
         "read_set",
@@ -105,6 +107,8 @@ class Job(ABC):
         """Whether another server is to make the call, should this one's worker not have begun with it."""
         self.is_dropped = False
         """Whether nobody wants the answer any more."""
+        self.is_withdrawn = False
+        """Whether it is not to be made, should the worker not have begun with it."""
         self.is_sent = False
         """Whether the worker has it, as far as is known."""
         self.body = b""
@@ -351,6 +355,17 @@ class RpcJob(Job):
     def trace_context(self) -> str | None:
         return self.invocation.trace_context
 
+    @property
+    def idempotency_key(self) -> str | None:
+        """The same for all repetitions of the client's request; None for one without an id."""
+        if self.invocation.request_id is None:
+            return None
+        return f"{self.process_execution_id}/RPC/{self.invocation.request_id}"
+
+    def headers(self, now_ms: int) -> dict[str, str]:
+        key = self.idempotency_key
+        return super().headers(now_ms) | ({} if key is None else {IDEMPOTENCY_KEY_HEADER: key})
+
     def take_back(self) -> None:
         super().take_back()
         self.is_called = False
@@ -373,6 +388,7 @@ class RpcJob(Job):
             process_type=process.process_type,
             object_id=process.object_id,
             process_started_at_ms=process.started_at_ms,
+            idempotency_key=self.idempotency_key,
             timeout_ms=round(self.timeout_s * 1_000),
             trace_context=self.trace_context if self.trace is None else self.trace.context,
         )

@@ -100,6 +100,7 @@ class RpcCalls:
             read=request.read,
             needs_queue_sizes=request.needs_queue_sizes,
             trace_context=trace_context,
+            request_id=call.request_id,
         )
         try:
             outcome = await answered(self._dispatcher.rpc(invocation, call.commit))
@@ -138,6 +139,11 @@ class _RpcCall:
         """The answer that counts, if another call of the request was faster."""
         self.is_committed = False
 
+    @property
+    def request_id(self) -> str | None:
+        """By which repetitions are known."""
+        return None if self._claim is None else self._claim.key.request_id
+
     async def run(self, trace_context: str | None) -> RpcServiceAnswer:
         """Make the call."""
         answer = await self._calls.answer_of_worker(self._process, self._request, trace_context, self)
@@ -152,7 +158,9 @@ class _RpcCall:
                 f"RPC {self._request.rpc_name!r} is read-only, but its answer has changes to make; nothing was applied",
                 process_execution_id,
             )
-        event = RpcReturned(process_execution_id, answer.answer, answer.read_set)
+        event = RpcReturned(
+            process_execution_id, answer.answer, answer.read_set, self._request.rpc_name, self.request_id
+        )
         if self._claim is None:
             return await self._calls.commit(event, self._ends_at_s)
         outcome = await self._calls.commit(RpcReturnedOnce(event, self._claim), self._ends_at_s)

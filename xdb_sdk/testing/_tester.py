@@ -240,6 +240,7 @@ class ProcessTester:
 
     def _context(self, state: StateDefinition | None, conditions: CallConditions, api: str) -> CallContext:
         state_execution_id = f"{state.state_id}-{conditions.number}" if state else None
+        key = f"{state_execution_id}/{api}" if state else "RPC/request-1"
         return CallContext(
             namespace="default",
             process_id=self._process_id,
@@ -251,7 +252,7 @@ class ProcessTester:
             attempt=conditions.attempt if state else None,
             first_attempt_at_ms=since_epoch_ms(_STARTED_AT) if state else None,
             recover_from=conditions.recover_from,
-            idempotency_key=f"{_EXECUTION_ID}/{state_execution_id}/{api}" if state else None,
+            idempotency_key=f"{_EXECUTION_ID}/{key}",
             timeout_ms=to_milliseconds(conditions.timeout, "timeout"),
             last_database_error=conditions.last_database_error,
         )
