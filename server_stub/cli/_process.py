@@ -29,6 +29,10 @@ _ID_REUSE_POLICIES = (
 _STATUSES = ("RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "TERMINATED", "CANCELED")
 _JSON = JsonValue()
 _DURATION = Duration()
+_request_id = click.option(
+    "--request-id",
+    help="Names this request: given again, it is carried out once and answered the same. By default a new one.",
+)
 
 
 @click.group()
@@ -77,6 +81,7 @@ def process() -> None:
     multiple=True,
     help='A column to write into the row; an object or a list is a JSON document, {"$bytes": BASE64} binary data.',
 )
+@_request_id
 @client_options
 def start(
     process_id: str,
@@ -94,6 +99,7 @@ def start(
     table: str | None,
     key: tuple[str, Any] | None,
     columns: tuple[tuple[str, Any], ...],
+    request_id: str | None,
     server_url: str,
     namespace: str,
     as_json: bool,
@@ -122,6 +128,7 @@ def start(
         table=table,
         key=key,
         columns=dict(columns),
+        request_id=request_id,
     )
     options = ProcessStartOptions(
         id_reuse_policy=IdReusePolicy(id_reuse_policy),
@@ -131,13 +138,13 @@ def start(
     )
     client_options = client_options_of(server_url, namespace, worker_url)
     if app is None:
-        process_execution_id = start_by_names(arguments, options, client_options)
+        result = start_by_names(arguments, options, client_options)
     else:
-        process_execution_id = start_by_class(app, arguments, options, client_options)
+        result = start_by_class(app, arguments, options, client_options)
     if as_json:
-        print_json({"process_execution_id": process_execution_id})
+        print_json(result)
     else:
-        click.echo(process_execution_id)
+        click.echo(result.process_execution_id)
 
 
 @process.command()
@@ -203,13 +210,22 @@ def list_(
     "--type", "stop_type", type=click.Choice(["TERMINATE", "FAIL", "CANCEL"]), default="TERMINATE", show_default=True
 )
 @click.option("--reason", help="Kept with the execution.")
+@_request_id
 @client_options
-def stop(process_id: str, stop_type: str, reason: str | None, server_url: str, namespace: str, as_json: bool) -> None:
+def stop(
+    process_id: str,
+    stop_type: str,
+    reason: str | None,
+    request_id: str | None,
+    server_url: str,
+    namespace: str,
+    as_json: bool,
+) -> None:
     """Close the current execution of PROCESS_ID; one that is closed stays as it is."""
     from xdb_sdk.protocol import ProcessStopType
 
     with open_client(client_options_of(server_url, namespace)) as client:
-        result = client.stop_process(process_id, ProcessStopType(stop_type), reason)
+        result = client.stop_process(process_id, ProcessStopType(stop_type), reason, request_id=request_id)
     if as_json:
         print_json(result)
     else:
@@ -221,12 +237,14 @@ def stop(process_id: str, stop_type: str, reason: str | None, server_url: str, n
 @click.argument("queue")
 @click.argument("value", type=_JSON, default="null")
 @click.option("--dedup-id", help="Messages with one dedup id are delivered once.")
+@_request_id
 @client_options
 def publish(
     process_id: str,
     queue: str,
     value: Any,
     dedup_id: str | None,
+    request_id: str | None,
     server_url: str,
     namespace: str,
     as_json: bool,
@@ -238,7 +256,7 @@ def publish(
     """
     with open_client(client_options_of(server_url, namespace)) as client:
         awaited = _awaited_queues(client.describe_process(process_id))
-        is_new = client.publish_to_internal_queue(process_id, queue, value, dedup_id)
+        is_new = client.publish_to_internal_queue(process_id, queue, value, dedup_id, request_id=request_id)
     if as_json:
         print_json({"is_new": is_new})
     else:
@@ -258,6 +276,7 @@ def _awaited_queues(info: "ProcessInfo") -> list[str]:
 @click.argument("value", type=_JSON, default="null")
 @click.option("--timeout", type=_DURATION, default="10s", show_default=True, help="How long the method may take.")
 @click.option("--read-only", is_flag=True, help="The method changes nothing.")
+@_request_id
 @client_options
 def rpc(
     process_id: str,
@@ -265,13 +284,14 @@ def rpc(
     value: Any,
     timeout: timedelta,
     read_only: bool,
+    request_id: str | None,
     server_url: str,
     namespace: str,
     as_json: bool,
 ) -> None:
     """Call the RPC NAME of PROCESS_ID with VALUE, by default null, and print what it returns."""
     with open_client(client_options_of(server_url, namespace)) as client:
-        output = client.invoke_rpc(process_id, name, value, timeout=timeout, read_only=read_only)
+        output = client.invoke_rpc(process_id, name, value, timeout=timeout, read_only=read_only, request_id=request_id)
     if as_json:
         print_json(output)
     else:

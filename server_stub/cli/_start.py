@@ -11,7 +11,8 @@ from server_stub.cli._imports import import_named
 
 if TYPE_CHECKING:
     from xdb_sdk import ProcessStartOptions, Registry
-    from xdb_sdk.client import ClientOptions
+    from xdb_sdk._definition import ProcessDefinition
+    from xdb_sdk.client import ClientOptions, StartResult
 
 _TAGS = ("$json", "$bytes")
 
@@ -29,9 +30,12 @@ class StartArguments:
     table: str | None
     key: tuple[str, Any] | None
     columns: Mapping[str, Any]
+    request_id: str | None
 
 
-def start_by_names(arguments: StartArguments, options: "ProcessStartOptions", client_options: "ClientOptions") -> str:
+def start_by_names(
+    arguments: StartArguments, options: "ProcessStartOptions", client_options: "ClientOptions"
+) -> "StartResult":
     """Start an execution whose class is not known here: its state gets default options."""
     from xdb_sdk.protocol import StateOptionsConfig, TableMapping
 
@@ -42,7 +46,7 @@ def start_by_names(arguments: StartArguments, options: "ProcessStartOptions", cl
         columns = {name: _column(value) for name, value in arguments.columns.items()}
         table = TableMapping(table_name=arguments.table, primary_key=dict([arguments.key]), initial_write=columns)
     with open_client(client_options) as client:
-        process_execution_id = client.start_process(
+        result = client.start(
             arguments.process_id,
             arguments.process_type,
             arguments.input,
@@ -50,6 +54,7 @@ def start_by_names(arguments: StartArguments, options: "ProcessStartOptions", cl
             starting_state_id=arguments.state,
             starting_state_options=StateOptionsConfig(skip_wait_until=arguments.skip_wait_until),
             table=table,
+            request_id=arguments.request_id,
         )
     if arguments.state is not None:
         click.echo(
@@ -57,12 +62,12 @@ def start_by_names(arguments: StartArguments, options: "ProcessStartOptions", cl
             "to use them, give --app MODULE:REGISTRY",
             err=True,
         )
-    return process_execution_id
+    return result
 
 
 def start_by_class(
     app: str, arguments: StartArguments, options: "ProcessStartOptions", client_options: "ClientOptions"
-) -> str:
+) -> "StartResult":
     """Start an execution as a client with the class does: its starting state, options, types and table are used."""
     if arguments.skip_wait_until or arguments.table is not None or arguments.columns:
         raise click.UsageError(
@@ -72,7 +77,7 @@ def start_by_class(
     registry = _registry(app)
     with open_typed_client(registry, client_options) as client:
         definition = registry.process_of_type(arguments.process_type)
-        starting, table, decode = definition.starting_state, definition.table, definition.encoder.decode
+        starting, decode = definition.starting_state, definition.encoder.decode
         if arguments.state not in (None, starting and starting.state_id):
             has = f"starts with {starting.state_id!r}" if starting else "has no starting state"
             raise click.UsageError(f"--state is {arguments.state!r}, but {arguments.process_type} {has}")
@@ -84,13 +89,24 @@ def start_by_class(
             for name, value in arguments.attributes.items()
         }
         options = replace(options, initial_upsert_data_attributes=values)
-        if table is None and arguments.key is None:
-            return client.start_process(arguments.process_id, definition.process_class, given, options)
-        if table is None or arguments.key is None or arguments.key[0] != table.primary_key:
-            needs = f"needs --key {table.primary_key}=JSON" if table else "maps no table: leave out --key"
-            raise click.UsageError(f"{arguments.process_type} {needs}")
-        object_id = decode(arguments.key[1], table.primary_key_type, f"key {table.primary_key!r}")
-        return client.start_object_process(arguments.process_id, definition.process_class, object_id, given, options)
+        return client.start(
+            arguments.process_id,
+            definition.process_class,
+            given,
+            options,
+            object_id=_object_id(arguments, definition),
+            request_id=arguments.request_id,
+        )
+
+
+def _object_id(arguments: StartArguments, definition: "ProcessDefinition") -> Any:
+    table = definition.table
+    if table is None and arguments.key is None:
+        return None
+    if table is None or arguments.key is None or arguments.key[0] != table.primary_key:
+        needs = f"needs --key {table.primary_key}=JSON" if table else "maps no table: leave out --key"
+        raise click.UsageError(f"{arguments.process_type} {needs}")
+    return definition.encoder.decode(arguments.key[1], table.primary_key_type, f"key {table.primary_key!r}")
 
 
 def _registry(app: str) -> "Registry":

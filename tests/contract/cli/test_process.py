@@ -210,3 +210,24 @@ def test_server_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert result.exit_code == 1
     assert url in result.output
     assert len(result.output.splitlines()) == 1
+
+
+def test_change_that_is_made_again_with_its_request_id_is_made_once(run: Run, process_id: str) -> None:
+    start = ("process", "start", process_id, "Greeter", "--state", "Wait", "--input", '"Hello"', "--request-id", "r-1")
+    publish = ("process", "publish", process_id, "others", "1", "--request-id", "r-1")
+    stop = ("process", "stop", process_id, "--request-id", "r-1")
+
+    first, again, *_ = [json.loads(run(*each, "--json").stdout) for each in (start, start, publish, publish)]
+    shown = json.loads(run("process", "describe", process_id, "--include", "queues", "--json").output)
+    stopped, stopped_again = [json.loads(run(*stop, "--json").stdout) for _ in range(2)]
+
+    assert again == first | {"already_started": True, "duplicate": True}
+    assert shown["queue_sizes"] == {"others": 1}
+    assert (stopped["duplicate"], stopped_again["duplicate"]) == (False, True)
+
+
+def test_request_id_that_no_server_takes_is_refused(run: Run, process_id: str) -> None:
+    result = run("process", "rpc", process_id, "echo", '"a"', "--request-id", "x" * 129)
+
+    assert result.exit_code == 1
+    assert "request id is 129 characters long" in result.stderr
