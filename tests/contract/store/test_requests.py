@@ -1,7 +1,8 @@
 """Requests that were carried out: found, replaced, refused to a rival, forgotten and taken over."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from server_stub.core.changes import Changes
 from server_stub.core.model import ProcessKey, RequestKey, RequestRecord, RequestType
 from server_stub.core.ports import Store
-from tests.contract.store.works import NAMESPACE, Deciding, created, load, process, write
+from tests.contract.store.databases import SERVERS, Database, open_database
+from tests.contract.store.works import NAMESPACE, Deciding, created, find_process, load, process, write
+from tests.support.databases import Databases
 
 LARGE = "x" * 100_000
 
@@ -174,3 +177,59 @@ async def test_of_several_records_of_a_request_that_come_together_the_largest_ve
     await store.replicate_requests([record(process_execution_id=f"e-{each}", version=each) for each in versions])
 
     assert await find(store, key()) == [record(process_execution_id="e-3", version=3)]
+
+
+# --- on servers, where others write at the same time ---
+
+
+@pytest.fixture(params=SERVERS)
+async def shared(request: pytest.FixtureRequest, databases: Databases, tmp_path: Path) -> AsyncIterator[Database]:
+    """Give an empty database that several servers may have."""
+    async with open_database(request.param, databases, tmp_path) as opened:
+        yield opened
+
+
+async def write_anew(store: Store, *tries: Changes) -> int:
+    """Commit the first changes that nobody is in the way of, and say how often was decided."""
+    decisions = iter(tries)
+    await store.transact(Deciding(lambda _: next(decisions)))
+    return len(tries) - len(list(decisions))
+
+
+async def test_a_request_that_a_rival_has_carried_out_is_decided_anew(shared: Database) -> None:
+    theirs = record(process_execution_id="theirs")
+    await write(shared.store, remembered(theirs))
+    ours = created(process("e-2"))
+    ours.requests[theirs.key] = record(process_execution_id="e-2")
+
+    decided = await write_anew(shared.store, ours, Changes())
+
+    assert decided == 2
+    assert shared.store.counters.retries == 1
+    assert await find(shared.store, theirs.key) == [theirs]
+    assert await find_process(shared.store, ProcessKey(NAMESPACE, "p-of-e-2"), None) is None
+
+
+async def test_an_expired_request_that_a_rival_has_replaced_is_not_replaced_again(shared: Database) -> None:
+    expired, theirs = record(expires_at_ms=2_000), record(process_execution_id="theirs", expires_at_ms=90_000)
+    await write(shared.store, remembered(theirs))
+
+    decided = await write_anew(shared.store, remembered(record(), dropped=[expired]), Changes())
+
+    assert decided == 2
+    assert await find(shared.store, theirs.key) == [theirs]
+
+
+async def test_an_expired_request_that_a_transaction_is_at_is_left_for_another_time(shared: Database) -> None:
+    await write(shared.store, remembered(*(record(key(f"r-{n}"), expires_at_ms=n) for n in range(4))))
+    await shared.run("BEGIN")
+    await shared.run(
+        "SELECT version FROM xdb_sys_request WHERE namespace = 'default' AND process_id = 'p' AND request_type = 2 "
+        "AND request_id = 'r-1' FOR UPDATE"
+    )
+
+    count = await shared.store.delete_expired_requests(100, limit=100)
+    await shared.run("ROLLBACK")
+
+    assert count == 3
+    assert await shared.store.delete_expired_requests(100, limit=100) == 1
