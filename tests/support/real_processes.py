@@ -4,7 +4,6 @@ import os
 import re
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 from functools import cached_property
@@ -12,15 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.services.server import free_port
+
+__all__ = ["RunningCommand", "free_port"]
+
 _ROOT = Path(__file__).parents[2]
 _DEADLINE_S = 30.0
-
-
-def free_port() -> int:
-    """Find a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class RunningCommand:
