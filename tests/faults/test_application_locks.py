@@ -10,7 +10,7 @@ from xdb_sdk import ProcessStartOptions, ProcessStatus
 
 NewCluster = Callable[..., Cluster]
 
-HELD_S = 8.0
+HELD_S = 4.0
 LOCK_TIMEOUT = "1s"
 """How long those wait at most whose events are by chance in one transaction with the first of the held execution."""
 LONGEST_PASSAGE_S = 4.0

@@ -24,12 +24,13 @@ from tests.services.shared import DatabaseKind
 from tests.simulation.processes import Mailbox
 from xdb_sdk.protocol import SERVICE_PREFIX
 
-TIMEOUTS = ("--statement-timeout", "3s", "--connect-timeout", "2s", "--lock-timeout", "2s")
+TIMEOUTS = ("--statement-timeout", "2s", "--connect-timeout", "1s", "--lock-timeout", "1s")
 LONGEST_ANSWER_S = 12.0
 """How long a request may go unanswered with these: a statement, connections, and the patience of a busy machine."""
 MOST_CPU = 0.5
 """Seconds of the processor in a second, while there is nothing to do."""
-OUTAGES_S = {"killed": 1.0, "stopped": 8.0, "frozen": 10.0, "read-only": 5.0}
+OUTAGES_S = {"killed": 1.0, "stopped": 4.0, "frozen": 6.0, "read-only": 3.0}
+"""Once it is noticed, nothing new happens while it lasts."""
 MOST_LINES_PER_OUTAGE = 2
 """Of one kind from one part of a server: the database may come back in steps."""
 OPERATIONS: Mapping[str, dict[str, Any]] = {

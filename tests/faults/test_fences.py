@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -16,9 +15,9 @@ from tests.faults.processes import CREATE_LEDGERS
 
 NewCluster = Callable[..., Cluster]
 
-ROBBERIES_S = 12.0
+ROBBERIES = {"postgresql": 400, "mariadb": 120}
+"""How many shards change hands: very many with one database, enough to meet calls under way with the other."""
 ROBBERY_EVERY_S = 0.05
-LEAST_ROBBERIES = 100
 SKEWS_S = (600, -600)
 PATIENT_OPTIONS = ("--lease", "30s", "--heartbeat", "1s", "--member-timeout", "30s")
 """So that not even a busy machine makes a server late, and what changes hands does so for the clocks alone."""
@@ -94,16 +93,13 @@ async def test_owner_that_is_robbed_stops_soon_and_nothing_happens_twice(new_clu
 
 
 async def test_owners_of_whom_no_lease_is_respected_do_everything_once(new_cluster: NewCluster) -> None:
-    robberies = 0
-
     async def rob_often(load: Load) -> None:
-        nonlocal robberies
+        robberies = 0
         rng = random.Random(5)
         await eventually(cluster.is_shared_out)
         member_ids = [server.cluster_status()["member_id"] for server in cluster.servers]
-        ends_at_s = time.monotonic() + ROBBERIES_S
         async with coordinator_of(cluster) as coordinator:
-            while time.monotonic() < ends_at_s:
+            while robberies < ROBBERIES[cluster.kind]:
                 shard_ids = set(rng.sample(range(16), 4))
                 await give_shards(coordinator, rng.choice(member_ids), shard_ids)
                 robberies += len(shard_ids)
@@ -114,7 +110,6 @@ async def test_owners_of_whom_no_lease_is_respected_do_everything_once(new_clust
         load = Load(cluster, seed=5)
         await load.run(rob_often)
 
-    assert robberies > LEAST_ROBBERIES
     load.check_ledgers()
     cluster.check_nothing_is_left()
     cluster.check_logs()

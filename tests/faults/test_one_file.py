@@ -26,8 +26,8 @@ from xdb_sdk import (
 
 CLIENT_THREADS = 50
 SLEEPERS = 200
-LOAD_S = 12.0
-READ_S = 5.0
+LOAD_S = 8.0
+READ_S = 3.0
 READY_WITHIN_S = 20.0
 
 
