@@ -356,6 +356,8 @@ class Server:
         self._delivery.committed(changes)
         if changes.closed_processes:
             self.dispatcher.process_closed(list(changes.closed_processes))
+        if changes.withdrawn:
+            self._withdraw(changes.withdrawn)
         if self._cluster is not None and self._cluster.hints is not None and self._cluster.keeper.has_peers:
             before_ms = self._clock() + self._cluster.poller.timer_window_ms
             if hint := hint_of(changes, self._cluster.keeper, timers_before_ms=before_ms):
@@ -380,6 +382,12 @@ class Server:
         if hint.closed:
             self._delivery.processes_closed(hint.closed)
             self.dispatcher.process_closed(tuple(hint.closed))
+        if hint.withdrawn:
+            self._withdraw(hint.withdrawn)
+
+    def _withdraw(self, process_execution_ids: Collection[str]) -> None:
+        self.dispatcher.calls_withdrawn(process_execution_ids)
+        self._delivery.calls_withdrawn(process_execution_ids)
 
     def _fire_timers(self, keys: Sequence[TimerKey]) -> None:
         for key in keys:

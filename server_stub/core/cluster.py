@@ -121,6 +121,7 @@ class Hint:
         timer_shard_ids: Shards that have new timers.
         closed: Ids of executions that have closed.
         with_ended_states: Ids of other executions of which state executions have ended.
+        withdrawn: Ids of executions of which calls are not to be made any more that may have been found.
         is_cluster_changed: Whether a member came or goes, or shards were given up.
     """
 
@@ -128,6 +129,7 @@ class Hint:
     timer_shard_ids: frozenset[int] = field(default_factory=frozenset)
     closed: frozenset[str] = field(default_factory=frozenset)
     with_ended_states: frozenset[str] = field(default_factory=frozenset)
+    withdrawn: frozenset[str] = field(default_factory=frozenset)
     is_cluster_changed: bool = False
 
     def __bool__(self) -> bool:
@@ -141,6 +143,7 @@ class Hint:
             self.timer_shard_ids | other.timer_shard_ids,
             self.closed | other.closed,
             self.with_ended_states | other.with_ended_states,
+            self.withdrawn | other.withdrawn,
             self.is_cluster_changed or other.is_cluster_changed,
         )
 

@@ -24,4 +24,5 @@ def hint_of(changes: Changes, ownership: Ownership, *, timers_before_ms: int) ->
         timer_shard_ids=frozenset(timer_shard_ids),
         closed=closed,
         with_ended_states=frozenset(key.process_execution_id for key in changes.ended_states) - closed,
+        withdrawn=frozenset(changes.withdrawn) - closed,
     )

@@ -18,6 +18,7 @@ from server_stub.core.model import (
     RowKey,
     RowRead,
     StateExecution,
+    StateKey,
     Timer,
 )
 from xdb_sdk.protocol import DatabaseErrorInfo, Json, ListRequest, TableMapping
@@ -233,6 +234,10 @@ class Store(Protocol):
         Of the same version, the one that is there stays. Never fails for what is there (mode Replicated,
         idempotency-and-shards D.11).
         """
+        ...
+
+    async def find_due_keys(self, states: Collection[StateKey]) -> set[CallKey]:
+        """Give the calls that state executions are due for, now or later."""
         ...
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> list[ProcessExecution]:

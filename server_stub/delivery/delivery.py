@@ -95,8 +95,8 @@ class Delivery:
             done when that is committed, and the commits have handed over what was claimed.
         ownership: The shards to look after.
         options: Intervals.
-        has_peers: Whether other servers may have closed executions without this one hearing of it. If so, of the
-            planned calls that become due those are made whose executions still run in the database.
+        has_peers: Whether other servers may have changed executions without this one hearing of it. If so, of the
+            planned calls that become due those are made that the database still has.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Delivery:
         self._rescan_interval_s = self._options.rescan_interval.total_seconds()
         self._plan = Plan(self._options.max_planned_calls)
         self._unchecked: dict[StateKey, Call] = {}
-        """Planned calls that are due, whose executions may have been closed elsewhere."""
+        """Planned calls that are due, and may not be any more for what other servers have done."""
         self._check: asyncio.Task[None] | None = None
         self.timer_lag_s = Histogram(SECONDS)
         """How late timers were when they were handed over."""
@@ -265,6 +265,16 @@ class Delivery:
         if self._is_scanning:
             self._changed_during_scan.update(process_execution_ids)
 
+    def calls_withdrawn(self, process_execution_ids: Collection[str]) -> None:
+        """Forget the calls that are planned for executions: some are not to be made. A scan finds the others again."""
+        for process_execution_id in process_execution_ids:
+            self._plan.remove_calls(process_execution_id)
+        for state_key in [key for key in self._unchecked if key.process_execution_id in process_execution_ids]:
+            del self._unchecked[state_key]
+        if self._is_scanning:
+            self._changed_during_scan.update(process_execution_ids)
+        self.look_again()
+
     def timers_found(self, timers: Iterable[Timer]) -> None:
         """Take note of timers that others have made, or that are known already."""
         if not self._is_closed:
@@ -368,24 +378,25 @@ class Delivery:
             self._check = asyncio.create_task(self._check_planned(), name="xdb-delivery-check")
 
     async def _check_planned(self) -> None:
-        """Make the planned calls that are due, but for those of executions that other servers have closed meanwhile.
+        """Make the planned calls that are due, but for those that other servers have called off meanwhile.
 
+        They have closed the execution, paused it or completed the state, or have something else called in its stead.
         One statement asks for all that have become due while the one before was answered. What cannot be checked is
         left to a scan, which reads it anew. Source: idempotency-and-shards D.6, "Before use the handler re-checks".
         """
         while calls := list(self._unchecked.values()):
             try:
-                closed = await self._store.find_closed({call.key.state.process_execution_id for call in calls})
+                keys = await self._store.find_due_keys({call.key.state for call in calls})
             except Exception as error:
                 if self.is_healthy:
                     logger.warning("cannot see whether planned calls are still due", extra={"error": str(error)})
                 self._unchecked.clear()
                 self._left_behind.set()
                 return
-            self.processes_closed([process.process_execution_id for process in closed])
-            due = [call for call in calls if self._unchecked.get(call.key.state) is call]
-            for call in due:
+            checked = [call for call in calls if self._unchecked.get(call.key.state) is call]
+            for call in checked:
                 del self._unchecked[call.key.state]
+            due = [call for call in checked if call.key in keys]
             self._leave_behind(self._pass_on(due, (), self._clock()))
 
     async def _scan(self) -> None:

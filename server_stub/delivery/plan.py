@@ -75,6 +75,12 @@ class Plan:
         if not planned:
             del self._planned[key.process_execution_id]
 
+    def remove_calls(self, process_execution_id: str) -> None:
+        """Forget the calls that are planned for an execution."""
+        planned = self._planned.get(process_execution_id, {})
+        for key in [key for key, entry in planned.items() if isinstance(entry.item, Call)]:
+            self.remove(key)
+
     def remove_process(self, process_execution_id: str) -> None:
         """Forget all that is planned for an execution."""
         planned = self._planned.pop(process_execution_id, {})

@@ -169,6 +169,8 @@ class Dispatcher:
                 known.is_dropped = True
                 self._forget(known)
                 self._take_on(call)
+            else:
+                known.is_withdrawn = False
         return declined
 
     async def wait_for_room(self) -> None:
@@ -194,6 +196,19 @@ class Dispatcher:
                     self._forget(job)
         for url, ids in running.items():
             self._lane(url).tell_closed(list(dict.fromkeys(ids)))
+
+    def calls_withdrawn(self, process_execution_ids: Collection[str]) -> None:
+        """Drop the calls of executions that wait. What workers have goes on; it is not sent again if they refuse it.
+
+        Those that are still to be made are to be dispatched again.
+        """
+        for process_execution_id in process_execution_ids:
+            for job in list(self._jobs.get(process_execution_id, {}).values()):
+                if job.is_begun:
+                    job.is_withdrawn = True
+                else:
+                    job.is_dropped = True
+                    self._forget(job)
 
     def shards_lost(self, shard_ids: Collection[int]) -> Collection[int]:
         """Drop the calls of shards that wait, and give them back; those that workers have are finished here.
@@ -326,7 +341,7 @@ class Dispatcher:
                 self._submit(job, StateAnswered(reply, job.read_set))
             case CallFailure():
                 self._submit(job, reply)
-            case ReviseAnswer():
+            case ReviseAnswer() if not job.is_withdrawn:
                 failure = self._revise(job, reply)
                 if failure is None:
                     self._enqueue_when_granted(job)
@@ -366,7 +381,7 @@ class Dispatcher:
             self._forget(job)
             return
         self.measures.verdicts[verdict.result()] += 1
-        if verdict.result() is Verdict.READ_SET_CHANGED:
+        if verdict.result() is Verdict.READ_SET_CHANGED and not job.is_withdrawn:
             self._repeat(job)
         else:
             self._forget(job)

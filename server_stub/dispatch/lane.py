@@ -271,7 +271,7 @@ class Lane:
     def _pass_on(self, job: Job, reply: Reply) -> None:
         if not isinstance(reply, Busy | Spoiled | Unreached):
             job.reply_to(job, reply)
-        elif self._is_closed or job.is_departing:
+        elif self._is_closed or job.is_departing or job.is_withdrawn:
             job.reply_to(job, Abandoned())
         else:
             (self._rpcs if job.is_rpc else self._returned).append(job)

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from server_stub.core.model import (
+    CallKey,
     HistoryEvent,
     ProcessExecution,
     QueuedMessage,
@@ -20,6 +21,7 @@ from server_stub.core.model import (
     RequestRecord,
     RequestType,
     StateExecution,
+    StateKey,
     Wait,
     json_text,
 )
@@ -33,6 +35,7 @@ from xdb_sdk.protocol import (
     ProcessErrorInfo,
     ProcessStatus,
     RecoverFrom,
+    StateApi,
     StateOptionsConfig,
     StateOutput,
     StateStatus,
@@ -115,6 +118,8 @@ STATE_CHANGING: Final = (
     "version",
 )
 STATE_COLUMNS: Final = STATE_FIXED + STATE_CHANGING
+
+CALL_KEY_COLUMNS: Final = ("process_execution_id", "state_id", "number", "wait_until_status", "attempt", "claim_range")
 
 REQUEST_KEY: Final = ("namespace", "process_id", "request_type", "request_id")
 REQUEST_COLUMNS: Final = (
@@ -394,6 +399,14 @@ def state_of(row: Row) -> StateExecution:
     except (ValueError, TypeError, KeyError) as error:
         key = (process_execution_id, state_id, number)
         raise UnreadableRow("xdb_sys_async_state_execution", key, error) from error
+
+
+def call_key_of(row: Row) -> CallKey:
+    """Read the call that a state is due for from the values of `CALL_KEY_COLUMNS`."""
+    process_execution_id, state_id, number, wait_until_status, attempt, claim_range = row
+    is_wait_until = wait_until_status == WaitUntilStatus.RUNNING.value
+    api = StateApi.WAIT_UNTIL if is_wait_until else StateApi.EXECUTE
+    return CallKey(StateKey(process_execution_id, state_id, number), api, attempt, claim_range)
 
 
 def request_row(record: RequestRecord) -> tuple[Any, ...]:

@@ -5,7 +5,15 @@ from itertools import chain
 
 from server_stub.core.changes import Changes
 from server_stub.core.cluster import ClusterView, Member, Shard
-from server_stub.core.model import LocalAttributeRead, ProcessKey, RequestKey, RequestRecord, RowKey, RowRead
+from server_stub.core.model import (
+    LocalAttributeRead,
+    ProcessKey,
+    RequestKey,
+    RequestRecord,
+    RowKey,
+    RowRead,
+    StateKey,
+)
 from server_stub.core.ports import MappingRefused
 from server_stub.storage import mysql_statements as sql
 from server_stub.storage.cluster_codec import view_of
@@ -150,6 +158,12 @@ class MysqlSession:
             (sql.FIND_CURRENT, tuple((*key, 1) for key in keys)),
         )
         return await self.connection.fetch_all(self._list_texts(lists))
+
+    async def find_due_keys(self, states: Collection[StateKey]) -> Sequence[Row]:
+        """Give keys of due calls; see `ServerSession.find_due_keys`."""
+        if not states:
+            return []
+        return await self.connection.fetch(sql.FIND_DUE_KEYS, [tuple(map(tuple, states))])
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> Sequence[Row]:
         """Give closed executions; see `ServerSession.find_closed`."""

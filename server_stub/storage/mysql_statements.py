@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 from server_stub.storage.codec import (
+    CALL_KEY_COLUMNS,
     HISTORY_COLUMNS,
     MESSAGE_COLUMNS,
     PROCESS_CHANGING,
@@ -311,6 +312,10 @@ FIND_STATES: Final = f"""
 FIND_STATE: Final = f"""
     {_STATE} FORCE INDEX (xdb_sys_async_state_execution_identity)
     WHERE s.process_execution_id = %s AND s.state_id = %s AND s.number = %s"""
+FIND_DUE_KEYS: Final = f"""
+    SELECT {_columns(CALL_KEY_COLUMNS, "s")}
+    FROM xdb_sys_async_state_execution s FORCE INDEX (xdb_sys_async_state_execution_identity)
+    WHERE (s.process_execution_id, s.state_id, s.number) IN %s AND s.due_at_ms IS NOT NULL"""
 FIND_STATE_BY_KEY: Final = f"""
     {_STATE} FORCE INDEX (xdb_sys_async_state_execution_identity)
     WHERE s.process_execution_id = %s AND s.state_id = %s AND s.wait_for_key = %s ORDER BY s.number LIMIT 1"""

@@ -144,7 +144,11 @@ def _payloads(hint: Hint) -> Iterator[str]:
     }
     if any(first.values()):
         yield to_json(first).decode()
-    for name, ids in (("closed", hint.closed), ("endedStates", hint.with_ended_states)):
+    for name, ids in (
+        ("closed", hint.closed),
+        ("endedStates", hint.with_ended_states),
+        ("withdrawn", hint.withdrawn),
+    ):
         ordered = sorted(ids)
         for start in range(0, len(ordered), _IDS_PER_PAYLOAD):
             yield to_json({name: ordered[start : start + _IDS_PER_PAYLOAD]}).decode()
@@ -159,6 +163,7 @@ def _read(payload: str) -> Hint:
             timer_shard_ids=frozenset(body.get("timerShards", ())),
             closed=frozenset(body.get("closed", ())),
             with_ended_states=frozenset(body.get("endedStates", ())),
+            withdrawn=frozenset(body.get("withdrawn", ())),
             is_cluster_changed=bool(body.get("clusterChanged")),
         )
     except (ValueError, TypeError, AttributeError):

@@ -8,7 +8,15 @@ import asyncpg
 
 from server_stub.core.changes import Changes
 from server_stub.core.cluster import ClusterView, Member, Shard
-from server_stub.core.model import LocalAttributeRead, ProcessKey, RequestKey, RequestRecord, RowKey, RowRead
+from server_stub.core.model import (
+    LocalAttributeRead,
+    ProcessKey,
+    RequestKey,
+    RequestRecord,
+    RowKey,
+    RowRead,
+    StateKey,
+)
 from server_stub.core.ports import MappingRefused
 from server_stub.storage import postgres_statements as sql
 from server_stub.storage.cluster_codec import view_of
@@ -188,6 +196,11 @@ class PostgresSession:
         if not execution_ids:
             return await self.fetch(sql.FIND_CURRENT, *_arrays(keys))
         return await self.fetch(sql.FIND_EXECUTIONS_AND_CURRENT, execution_ids, *_arrays(keys))
+
+    async def find_due_keys(self, states: Collection[StateKey]) -> Sequence[Row]:
+        """Give keys of due calls; see `ServerSession.find_due_keys`."""
+        columns = [list(column) for column in zip(*states, strict=True)] or [[], [], []]
+        return await self.fetch(sql.FIND_DUE_KEYS, *columns)
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> Sequence[Row]:
         """Give closed executions; see `ServerSession.find_closed`."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from server_stub.storage.codec import (
+    CALL_KEY_COLUMNS,
     HISTORY_COLUMNS,
     MESSAGE_COLUMNS,
     PROCESS_CHANGING,
@@ -354,6 +355,12 @@ FIND_STATES: Final = f"""
 
 # Unique index xdb_sys_async_state_execution_identity, for the two.
 FIND_STATE: Final = f"{_STATE} WHERE s.process_execution_id = $1 AND s.state_id = $2 AND s.number = $3"
+FIND_DUE_KEYS: Final = f"""
+    SELECT {_columns(CALL_KEY_COLUMNS, "s")}
+    FROM unnest($1::text[], $2::text[], $3::integer[]) AS k(process_execution_id, state_id, number)
+    CROSS JOIN LATERAL (
+        SELECT s.* FROM xdb_sys_async_state_execution s WHERE s.process_execution_id = k.process_execution_id
+        AND s.state_id = k.state_id AND s.number = k.number AND s.due_at_ms IS NOT NULL OFFSET 0) s"""
 FIND_STATE_BY_KEY: Final = f"""
     {_STATE} WHERE s.process_execution_id = $1 AND s.state_id = $2 AND s.wait_for_key = $3 ORDER BY s.number LIMIT 1"""
 

@@ -26,12 +26,21 @@ from server_stub.core.model import (
     RequestRecord,
     RowRead,
     StateExecution,
+    StateKey,
     Timer,
     TimerKey,
     call_of,
 )
 from server_stub.core.ports import CallReads, ProcessLookup, StoreBusy, StoreCounters, StoreError, StoreRetry, Work
-from server_stub.storage.codec import STATE_COLUMNS, Row, UnreadableRow, process_of, request_of, state_of
+from server_stub.storage.codec import (
+    STATE_COLUMNS,
+    Row,
+    UnreadableRow,
+    call_key_of,
+    process_of,
+    request_of,
+    state_of,
+)
 from server_stub.storage.session import Session, do_work, found_by, read_local_attributes
 from xdb_sdk.protocol import Json, ListRequest, TableMapping
 
@@ -105,6 +114,10 @@ class ServerSession(Session, Protocol):
 
     async def find_executions(self, execution_ids: Sequence[str], keys: Sequence[ProcessKey]) -> Sequence[Row]:
         """Give executions by id, and current ones by process id."""
+        ...
+
+    async def find_due_keys(self, states: Collection[StateKey]) -> Sequence[Row]:
+        """Give the values of `CALL_KEY_COLUMNS` of those states that are due for a call."""
         ...
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> Sequence[Row]:
@@ -311,6 +324,10 @@ class ServerStore(ABC):
         newest = {record.key: record for record in sorted(records, key=lambda record: record.version)}
         ordered = [record for _, record in sorted(newest.items())]
         await self._repeat(lambda session: session.replicate_requests(ordered))
+
+    async def find_due_keys(self, states: Collection[StateKey]) -> set[CallKey]:
+        """Give the calls that states are due for; see `Store.find_due_keys`."""
+        return set(map(call_key_of, await self._read(lambda session: session.find_due_keys(states))))
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> list[ProcessExecution]:
         """Give those that have closed; see `Store.find_closed`."""

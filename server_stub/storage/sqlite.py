@@ -26,6 +26,7 @@ from server_stub.core.model import (
     RequestRecord,
     RowRead,
     StateExecution,
+    StateKey,
     Timer,
     TimerKey,
     call_of,
@@ -46,6 +47,7 @@ from server_stub.storage.codec import (
     STATE_COLUMNS,
     Row,
     UnreadableRow,
+    call_key_of,
     process_of,
     request_of,
     request_row,
@@ -279,6 +281,15 @@ class SqliteStore:
         await self._run(
             self._writer, "BEGIN IMMEDIATE", lambda lane: lane.connection.executemany(sql.REPLICATE_REQUEST, rows)
         )
+
+    async def find_due_keys(self, states: Collection[StateKey]) -> set[CallKey]:
+        """Give the calls that states are due for; see `Store.find_due_keys`."""
+
+        def find(connection: Connection) -> set[CallKey]:
+            rows = chain.from_iterable(connection.execute(sql.FIND_DUE_KEY, key) for key in states)
+            return set(map(call_key_of, rows))
+
+        return await self._read(find)
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> list[ProcessExecution]:
         """Give those that have closed; see `Store.find_closed`."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeVar
 
 from server_stub.storage.codec import (
+    CALL_KEY_COLUMNS,
     HISTORY_COLUMNS,
     MESSAGE_COLUMNS,
     PROCESS_CHANGING,
@@ -230,6 +231,9 @@ FIND_STATES: Final = f"""
 
 # Unique index xdb_sys_async_state_execution_identity, for the two.
 FIND_STATE: Final = f"{_STATE} WHERE s.process_execution_id = ? AND s.state_id = ? AND s.number = ?"
+FIND_DUE_KEY: Final = f"""
+    SELECT {", ".join(CALL_KEY_COLUMNS)} FROM xdb_sys_async_state_execution
+    WHERE process_execution_id = ? AND state_id = ? AND number = ? AND due_at_ms IS NOT NULL"""
 FIND_STATE_BY_KEY: Final = f"""
     {_STATE} WHERE s.process_execution_id = ? AND s.state_id = ? AND s.wait_for_key = ? ORDER BY s.number LIMIT 1"""
 

@@ -83,7 +83,14 @@ async def eventually(is_so: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-ALL = Hint(frozenset({0, 3}), frozenset({1}), frozenset({"e-1"}), frozenset({"e-2", "é\"'"}), is_cluster_changed=True)
+ALL = Hint(
+    frozenset({0, 3}),
+    frozenset({1}),
+    frozenset({"e-1"}),
+    frozenset({"e-2", "é\"'"}),
+    frozenset({"e-3"}),
+    is_cluster_changed=True,
+)
 
 
 async def test_hint_does_not_wait_for_the_disk(network: Network) -> None:

@@ -3,11 +3,11 @@
 import pytest
 
 from server_stub.core.changes import Changes
-from server_stub.core.model import QueuedMessage, Timer, TimerKey, call_of
+from server_stub.core.model import QueuedMessage, StateKey, Timer, TimerKey, call_of
 from server_stub.core.ports import Loaded, Needs, Store
 from tests.contract.store.databases import Database
 from tests.contract.store.works import Deciding, created, load, message, process, state, timer, write
-from xdb_sdk.protocol import Json, StateStatus
+from xdb_sdk.protocol import ExecuteStatus, Json, StateStatus, WaitUntilStatus
 
 
 async def oldest(store: Store, limit: int = 100, queue: str = "q") -> list[QueuedMessage]:
@@ -293,6 +293,19 @@ async def test_pages_of_due_calls_miss_and_repeat_none_even_at_one_instant(store
     assert len(found) == len(states)
     assert {call.key.state for call in found} == {s.key for s in states}
     assert [call.due_at_ms for call in found] == sorted(call.due_at_ms for call in found)
+
+
+async def test_calls_that_states_are_due_for_are_named_whenever_that_is(store: Store) -> None:
+    waits = state(state_id="asks", due_at_ms=9_000, attempt=3, claim_range=7)
+    runs = state(state_id="runs", due_at_ms=1, execute_status=ExecuteStatus.RUNNING)
+    runs.wait_until_status = WaitUntilStatus.COMPLETED
+    held, other = state(state_id="held", held_due_at_ms=1), state(state_id="other", due_at_ms=1)
+    await write(store, created(process(), waits, runs, held, other))
+
+    found = await store.find_due_keys([waits.key, runs.key, held.key, StateKey("e-1", "runs", 99)])
+
+    assert found == {waits.call_key, runs.call_key}
+    assert await store.find_due_keys([]) == set()
 
 
 async def test_a_call_made_is_no_longer_due(store: Store) -> None:

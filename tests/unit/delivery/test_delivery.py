@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from server_stub.core.changes import Changes
-from server_stub.core.model import Call, CallKey, ProcessExecution, Timer, TimerKey
+from server_stub.core.model import Call, CallKey, StateKey, Timer, TimerKey
 from server_stub.core.ports import Ownership, SoleOwnership, Store, StoreUnavailable
 from server_stub.delivery.delivery import Delivery, DeliveryOptions
 from tests.support.dispatching import make_call, make_process
@@ -32,15 +32,14 @@ class DueStore:
     page_sizes: list[int] = field(default_factory=list)
     before_answer: asyncio.Event | None = None
     """What an answer that has been read waits for before it is given."""
-    closed: dict[str, ProcessExecution] = field(default_factory=dict)
     lookups: list[set[str]] = field(default_factory=list)
-    """The executions of which was asked whether they have closed, by statement."""
+    """The executions of which was asked whether their calls are due, by statement."""
 
-    async def find_closed(self, process_execution_ids: Collection[str]) -> list[ProcessExecution]:
-        self.lookups.append(set(process_execution_ids))
+    async def find_due_keys(self, states: Collection[StateKey]) -> set[CallKey]:
+        self.lookups.append({state.process_execution_id for state in states})
         if self.errors:
             raise self.errors.pop(0)
-        found = [self.closed[each] for each in process_execution_ids if each in self.closed]
+        found = {key for key in self.calls if key.state in states}
         if self.before_answer is not None:
             await self.before_answer.wait()
         return found
@@ -718,15 +717,44 @@ async def test_nothing_of_an_execution_that_another_server_says_it_has_closed_is
     assert world.fired == []
 
 
-async def test_planned_calls_of_executions_that_another_server_has_closed_unheard_are_not_made() -> None:
+async def test_planned_calls_that_another_server_has_called_off_unheard_are_not_made() -> None:
     async with delivering() as world:
         world.has_peers = True
         world.commit_calls(make_planned_call(1), make_planned_call(2))
-        world.store.closed["e-1"] = make_process(1)
+        del world.store.calls[make_planned_call(1).key]
         await asyncio.sleep(10)
 
     assert world.dispatched == [(5_000, make_planned_call(2).key)]
     assert world.store.lookups == [{"e-1", "e-2"}]
+
+
+async def test_planned_calls_that_are_withdrawn_are_made_only_if_the_database_still_has_them() -> None:
+    held, kept = make_planned_call(1), make_planned_call(2)
+    async with delivering() as world:
+        world.commit_calls(held, kept)
+        world.commit_timers(make_timer(5_000, 1))
+        del world.store.calls[held.key]
+        world.delivery.calls_withdrawn(["e-1", "e-2"])
+        planned = world.delivery.planned_calls
+        await asyncio.sleep(10)
+
+    assert planned == 0
+    assert world.dispatched == [(5_000, kept.key)]
+    assert [at_ms for at_ms, _ in world.fired] == [5_000]
+
+
+async def test_call_that_a_scan_has_read_is_not_made_if_it_is_withdrawn_meanwhile() -> None:
+    call = make_call(1)
+    store = DueStore({call.key: call}, before_answer=asyncio.Event())
+    async with delivering(store=store) as world:
+        await asyncio.sleep(1)
+        del store.calls[call.key]
+        world.delivery.calls_withdrawn(["e-1"])
+        assert store.before_answer is not None
+        store.before_answer.set()
+        await asyncio.sleep(1)
+
+    assert world.dispatched == []
 
 
 async def test_calls_that_are_due_at_once_or_have_no_other_server_to_close_their_executions_cost_no_statement() -> None:

@@ -113,6 +113,7 @@ QUERIES: list[tuple[str, tuple[str, Sequence[Any]], list[str]]] = [
         ],
     ),
     ("state", (sql.FIND_STATE, ["e-1", "S", 1]), [IDENTITY]),
+    ("due keys", (sql.FIND_DUE_KEYS, [tuple((id_, "S", 1) for id_ in IDS)]), [IDENTITY]),
     ("state by key", (sql.FIND_STATE_BY_KEY, ["e-1", "S", "k"]), [SAME_STATE]),
     ("count of messages", (sql.COUNT_MESSAGES, ["e-1"]), [QUEUES]),
 ]  # fmt: skip

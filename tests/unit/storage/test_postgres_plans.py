@@ -99,6 +99,7 @@ QUERIES: dict[str, tuple[Sequence[Any], set[str]]] = {
     "FIND_CLOSED": ([IDS], {PROCESS}),
     "FIND_STATES": (["o-1", 100], {IDENTITY, OPEN_STATES, ROW_ID}),
     "FIND_STATE": (["o-1", "S", 1], {IDENTITY}),
+    "FIND_DUE_KEYS": ([IDS, ["S"] * 50, [1] * 50], {IDENTITY}),
     "FIND_STATE_BY_KEY": (["o-1", "S", "k"], {IDENTITY}),
     "COUNT_MESSAGES": (["o-1"], {MESSAGES}),
 }
@@ -219,6 +220,7 @@ def test_every_statement_over_large_tables_is_pinned() -> None:
         "PROCESS_COLUMNS",
         "REQUEST_COLUMNS",
         "REQUEST_KEY",
+        "CALL_KEY_COLUMNS",
         "STATE_CHANGING",
         "STATE_COLUMNS",
     }

@@ -57,6 +57,7 @@ PLANS: list[tuple[str, str, list[str]]] = [
         [REQUEST, "LIST SUBQUERY", "USING COVERING INDEX xdb_sys_request_expired (expires_at_ms<?)"],
     ),
     ("find state", sql.FIND_STATE, [IDENTITY]),
+    ("find due key", sql.FIND_DUE_KEY, [IDENTITY]),
     ("find state by key", sql.FIND_STATE_BY_KEY, [IDENTITY]),
     ("change state", sql.CHANGE_STATE, [IDENTITY]),
     ("due calls", sql.DUE_CALLS, [f"{DUE}due_at_ms<?)", PROCESS]),
