@@ -12,6 +12,7 @@ from tests.faults.load import Load
 from tests.faults.processes import CREATE_LEDGERS
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("server_kills", "worker_kills"), [(20, 0), (0, 10), (4, 4)], ids=["server", "worker", "server and worker"]
 )
