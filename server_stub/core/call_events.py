@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from server_stub.core.changes import Changes
-from server_stub.core.closing import end_state
-from server_stub.core.decisions import apply_decision, check_decision
+from server_stub.core.closing import close, end_state
+from server_stub.core.decisions import apply_decision, check_decision, in_short
 from server_stub.core.edit import Edit
 from server_stub.core.effects import apply_writes, check_writes, has_changed, may_be_changed, publish
 from server_stub.core.events import (
@@ -16,6 +16,7 @@ from server_stub.core.events import (
     need_written,
     require_running,
 )
+from server_stub.core.history import told_length
 from server_stub.core.model import (
     CallKey,
     ProcessExecution,
@@ -32,6 +33,10 @@ from xdb_sdk.protocol import (
     ErrorSubType,
     ExecuteAnswer,
     ExecuteStatus,
+    HistoryEventType,
+    ProcessErrorInfo,
+    ProcessErrorType,
+    ProcessStatus,
     RpcAnswer,
     StateStatus,
     WaitUntilAnswer,
@@ -99,6 +104,7 @@ class CallReturned(Event[Verdict]):
             _wait_until_returned(edit, state, answer)
         else:
             _execute_returned(edit, state, answer)
+        _end_if_full(edit)
         return Verdict.APPLIED
 
 
@@ -145,14 +151,19 @@ def _check_answer(process: ProcessExecution, answer: WaitUntilAnswer | ExecuteAn
 
 
 def _wait_until_returned(edit: Edit, state: StateExecution, answer: WaitUntilAnswer) -> None:
-    apply_writes(edit, answer)
-    publish(edit, answer.publish)
     state.state_locals = {**state.state_locals, **answer.state_locals}
     register_wait(edit, state, answer.command_request)
+    apply_writes(edit, answer)
+    publish(edit, answer.publish)
     settle_waits(edit, fed=_queues_of(answer), registered=state)
 
 
 def _execute_returned(edit: Edit, state: StateExecution, answer: ExecuteAnswer) -> None:
+    edit.record(
+        HistoryEventType.STATE_EXECUTED,
+        state_execution_id=state.key.state_execution_id,
+        decision=in_short(answer.state_decision),
+    )
     apply_writes(edit, answer)
     state.execute_status = ExecuteStatus.COMPLETED
     end_state(edit, state, StateStatus.COMPLETED)
@@ -160,6 +171,16 @@ def _execute_returned(edit: Edit, state: StateExecution, answer: ExecuteAnswer) 
     apply_decision(edit, answer.state_decision, state)
     if edit.process.is_running:
         settle_waits(edit, fed=_queues_of(answer))
+
+
+def _end_if_full(edit: Edit) -> None:
+    """Fail an execution whose history has no room for another step: it would go on without a trace, or not at all."""
+    process = edit.process
+    if process.is_running and edit.changes.history_rules.is_full(process):
+        error = ProcessErrorInfo(
+            error_type=ProcessErrorType.HISTORY_LIMIT, message=f"{told_length(process)}, which is full"
+        )
+        close(edit, ProcessStatus.FAILED, error=error)
 
 
 def _queues_of(effects: Effects) -> set[str]:
@@ -173,6 +194,8 @@ class RpcReturned(Event[Verdict]):
     process_execution_id: str
     answer: RpcAnswer
     read_set: ReadSet | None = None
+    rpc_name: str = ""
+    request_id: str | None = None
 
     def select(self, selection: Selection) -> None:
         selection.execution_ids.add(self.process_execution_id)
@@ -194,7 +217,8 @@ class RpcReturned(Event[Verdict]):
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> Verdict:
         execution = loaded.executions[self.process_execution_id]
         require_running(execution.process)
-        edit = Edit(execution, changes, now_ms)
+        changes.history_rules.require_room(execution.process)
+        edit = Edit(execution, changes, now_ms, self.request_id)
         try:
             check_writes(execution.process.tables, self.answer.write_tables)
             check_decision(self.answer.state_decision, is_required=False)
@@ -202,9 +226,11 @@ class RpcReturned(Event[Verdict]):
             raise Refused(ErrorSubType.INVALID_WORKER_RESPONSE, str(error), self.process_execution_id) from error
         if has_changed(self.read_set, loaded, edit):
             return Verdict.READ_SET_CHANGED
+        decision = self.answer.state_decision
+        edit.record(HistoryEventType.RPC_APPLIED, rpc_name=self.rpc_name, decision=in_short(decision))
         apply_writes(edit, self.answer)
         publish(edit, self.answer.publish)
-        apply_decision(edit, self.answer.state_decision, None)
+        apply_decision(edit, decision, None)
         if execution.process.is_running:
             settle_waits(edit, fed=_queues_of(self.answer))
         return Verdict.APPLIED

@@ -16,7 +16,6 @@ from server_stub.core.model import (
     StateKey,
     Timer,
     TimerKey,
-    UserEvent,
 )
 
 
@@ -50,7 +49,6 @@ class Changes:
     """Requests to remember. Written in the order of their keys; one that is there already repeats the transaction."""
     dropped_requests: dict[RequestKey, RequestRecord] = field(default_factory=dict)
     """Rows to delete before, of requests that expired or were only reserved, unless they are others by now."""
-    user_events: list[UserEvent] = field(default_factory=list)
     history: list[HistoryEvent] = field(default_factory=list)
     due_calls: list[Call] = field(default_factory=list)
     """Calls that the written states are due for, now or later: for delivery, not a row of its own."""

@@ -8,15 +8,14 @@ from server_stub.core.edit import Edit
 from server_stub.core.effects import (
     check_writes,
     publish,
-    write_local_attributes,
-    write_rows,
+    write_attributes,
 )
 from server_stub.core.events import (
     Event,
+    client_edit,
     find_target,
     need_published,
     need_written,
-    running_target,
     select_target,
     target_of,
 )
@@ -30,6 +29,7 @@ from server_stub.core.states import settle_waits
 from xdb_sdk.protocol import (
     DoneAnswer,
     ErrorSubType,
+    HistoryEventType,
     ProcessErrorInfo,
     ProcessErrorType,
     ProcessStatus,
@@ -76,11 +76,11 @@ class StartProcess(Event[StartAnswer]):
                 raise
             return StartAnswer(process_execution_id=previous.process.process_execution_id, already_started=True)
         if previous is not None:
-            replace(Edit(previous, changes, now_ms))
+            replace(Edit(previous, changes, now_ms, request_id))
         execution = new_execution(self.request, self.process_execution_id, now_ms, shard_id=self.shard_id)
         loaded.executions[self.process_execution_id] = execution
         loaded.current[self.key] = self.process_execution_id
-        begin(Edit(execution, changes, now_ms), self.request)
+        begin(Edit(execution, changes, now_ms, request_id), self.request)
         return StartAnswer(process_execution_id=self.process_execution_id)
 
 
@@ -99,12 +99,11 @@ class PublishMessages(Event[PublishAnswer]):
             need_published(needs, execution, self.request.messages)
 
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> PublishAnswer:
-        execution = running_target(loaded, self.request)
-        edit = Edit(execution, changes, now_ms)
+        edit = client_edit(loaded, changes, now_ms, self.request, self.request.request_id)
         sequence_ids = publish(edit, self.request.messages)
         settle_waits(edit, fed={message.queue_name for message in self.request.messages})
         return PublishAnswer(
-            process_execution_id=execution.process.process_execution_id,
+            process_execution_id=edit.process.process_execution_id,
             published=len(sequence_ids) - sequence_ids.count(None),
             sequence_ids=tuple(sequence_ids),
         )
@@ -134,7 +133,9 @@ class StopProcess(Event[StopAnswer]):
         error = ProcessErrorInfo(
             error_type=ProcessErrorType.CLIENT_STOP, message=self.request.reason or "stopped by a client"
         )
-        edit = Edit(loaded.executions[process.process_execution_id], changes, now_ms)
+        execution = loaded.executions[process.process_execution_id]
+        edit = Edit(execution, changes, now_ms, self.request.request_id)
+        edit.record(HistoryEventType.STOP_REQUESTED, stop_type=self.request.stop_type, reason=self.request.reason)
         close(edit, status, reason=self.request.reason, error=error)
         return StopAnswer(process_execution_id=process.process_execution_id, status=status)
 
@@ -156,13 +157,11 @@ class SetAttributes(Event[DoneAnswer]):
             need_written(needs, execution, self.request.write_tables)
 
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> DoneAnswer:
-        execution = running_target(loaded, self.request)
-        edit = Edit(execution, changes, now_ms)
-        process_execution_id = execution.process.process_execution_id
+        edit = client_edit(loaded, changes, now_ms, self.request, self.request.request_id)
+        process_execution_id = edit.process.process_execution_id
         try:
-            check_writes(execution.process.tables, self.request.write_tables)
+            check_writes(edit.process.tables, self.request.write_tables)
         except InvalidAnswer as error:
             raise Refused(ErrorSubType.INVALID_REQUEST, str(error), process_execution_id) from error
-        write_rows(edit, self.request.write_tables)
-        write_local_attributes(edit, self.request.write_local_attributes)
+        write_attributes(edit, self.request.write_tables, self.request.write_local_attributes)
         return DoneAnswer(process_execution_id=process_execution_id)

@@ -1,8 +1,18 @@
 """How a process execution closes: one function for every way it can end (semantics 4.3, 9.6)."""
 
+from typing import Final
+
 from server_stub.core.edit import Edit
 from server_stub.core.model import StateExecution, json_text
-from xdb_sdk.protocol import Json, ProcessErrorInfo, ProcessStatus, StateOutput, StateStatus
+from xdb_sdk.protocol import HistoryEventType, Json, ProcessErrorInfo, ProcessStatus, StateOutput, StateStatus
+
+_EVENT_TYPES: Final = {
+    ProcessStatus.COMPLETED: HistoryEventType.COMPLETED,
+    ProcessStatus.FAILED: HistoryEventType.FAILED,
+    ProcessStatus.TIMEOUT: HistoryEventType.TIMED_OUT,
+    ProcessStatus.TERMINATED: HistoryEventType.TERMINATED,
+    ProcessStatus.CANCELED: HistoryEventType.CANCELED,
+}
 
 
 def close(
@@ -19,6 +29,11 @@ def close(
     process.error = error
     process.remembered_skips = ()
     edit.touch_process()
+    edit.record(
+        _EVENT_TYPES[status],
+        reason=reason if error is None else None,
+        error=None if error is None else error.model_dump(mode="json", by_alias=True, exclude_none=True),
+    )
     for state in edit.execution.open_states():
         end_state(edit, state, StateStatus.ABORTED)
     changes.closed_processes[process.process_execution_id] = process
@@ -49,6 +64,8 @@ def add_output(edit: Edit, state: StateExecution | None, output: Json) -> None:
         return
     if state is not None:
         state.output = json_text(output)
+    else:
+        edit.record(HistoryEventType.OUTPUT_GIVEN, output=output)
     entry = StateOutput(
         state_id=state.state_id if state else None,
         state_execution_id=state.key.state_execution_id if state else None,

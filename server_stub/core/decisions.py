@@ -8,6 +8,7 @@ from server_stub.core.states import move_to
 from xdb_sdk.protocol import (
     CloseType,
     ConditionalClose,
+    HistoryEventType,
     ProcessErrorInfo,
     ProcessErrorType,
     ProcessStatus,
@@ -43,6 +44,7 @@ def apply_decision(edit: Edit, decision: StateDecisionBody, decider: StateExecut
     Args:
         decider: The deciding state execution; None for an RPC.
     """
+    was_requested = edit.process.graceful_complete_requested
     if decision.thread_close_decision is not None:
         _end_thread(edit, decision.thread_close_decision, decider)
     elif decision.conditional_close is not None:
@@ -51,6 +53,17 @@ def apply_decision(edit: Edit, decision: StateDecisionBody, decider: StateExecut
         move_to(edit, movement)
     if decider is not None or decision.thread_close_decision is not None or decision.conditional_close is not None:
         close_if_nothing_is_left(edit)
+    if edit.process.is_running and edit.process.graceful_complete_requested and not was_requested:
+        edit.record(HistoryEventType.COMPLETION_REQUESTED)
+
+
+def in_short(decision: StateDecisionBody) -> str | None:
+    """Say in a word what a decision is, for the history; None for one that says nothing."""
+    if decision.thread_close_decision is not None:
+        return decision.thread_close_decision.close_type
+    if decision.conditional_close is not None:
+        return "CONDITIONAL_CLOSE"
+    return "NEXT_STATES" if decision.next_states else None
 
 
 def _end_thread(edit: Edit, decision: ThreadCloseDecision, decider: StateExecution | None) -> None:

@@ -1,8 +1,10 @@
 """The frame of a transition: one execution, one instant, and where its changes are collected."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
+from pydantic.alias_generators import to_camel
 from pydantic_core import to_json
 
 from server_stub.core.changes import Changes
@@ -10,6 +12,7 @@ from server_stub.core.model import Execution, HistoryEvent, ProcessExecution, St
 from xdb_sdk.protocol import HistoryEventType, Json
 
 _NOTHING: Final[tuple[Json, ...]] = (None, (), [], {})
+_wire_name: Final = cache(to_camel)
 
 
 @dataclass(slots=True)
@@ -57,13 +60,13 @@ class Edit:
 
         Args:
             event_type: What happened.
-            data: What more there is to say; names that are None or empty are left out.
+            data: What more there is to say, with names of Python; what is None or empty is left out.
         """
         process, changes = self.process, self.changes
         event_id = process.next_event_id
         if event_id == 0:
             return
-        told = {name: value for name, value in data.items() if value not in _NOTHING}
+        told = {_wire_name(name): value for name, value in data.items() if value not in _NOTHING}
         text = to_json(told) if told else b""
         was_long = changes.history_rules.is_long(process)
         process.next_event_id = event_id + 1

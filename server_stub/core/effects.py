@@ -10,12 +10,11 @@ from server_stub.core.model import (
     ReadSet,
     RowKey,
     RowWrite,
-    UserEvent,
     json_text,
 )
 from server_stub.core.ports import Loaded
 from server_stub.core.refusals import InvalidAnswer
-from xdb_sdk.protocol import Effects, Json, Message, TableMapping, TableWrite
+from xdb_sdk.protocol import Effects, HistoryEventType, Json, Message, TableMapping, TableWrite
 
 
 def check_writes(tables: Sequence[TableMapping], writes: Iterable[TableWrite]) -> None:
@@ -36,25 +35,50 @@ def check_writes(tables: Sequence[TableMapping], writes: Iterable[TableWrite]) -
                 )
 
 
-def write_rows(edit: Edit, writes: Iterable[TableWrite]) -> None:
-    """Write columns of the execution's own rows; the key comes from the execution, never from the worker."""
+def write_attributes(edit: Edit, writes: Iterable[TableWrite], local_attributes: Mapping[str, Json]) -> None:
+    """Write columns of the execution's own rows, and process-local attributes.
+
+    The key of a row comes from the execution, never from the worker.
+    """
     rows = {mapping.table_name: RowKey.of(mapping) for mapping in edit.process.tables}
+    written: dict[str, dict[str, Json]] = {}
     for write in writes:
         if write.columns:
             edit.changes.row_writes.append(RowWrite(rows[write.table_name], write.columns))
+            written.setdefault(write.table_name, {}).update(write.columns)
+    write_local_attributes(edit, local_attributes)
+    record_attributes(edit, written, local_attributes)
 
 
 def write_local_attributes(edit: Edit, values: Mapping[str, Json]) -> None:
-    """Write process-local attributes."""
+    """Write process-local attributes, without a trace in the history."""
     process_execution_id = edit.process.process_execution_id
     for name, value in values.items():
         edit.changes.local_attribute_writes.append(LocalAttributeWrite(process_execution_id, name, json_text(value)))
+
+
+def record_attributes(
+    edit: Edit, columns: Mapping[str, Mapping[str, Json]], local_attributes: Mapping[str, Json]
+) -> None:
+    """Record which columns of the user's tables were written, by table, and what became of local attributes.
+
+    The values of the user's columns are the user's: they are recorded only where that is asked for.
+    """
+    if not columns and not local_attributes:
+        return
+    has_values = edit.process.namespace in edit.changes.history_rules.values_in
+    edit.record(
+        HistoryEventType.ATTRIBUTES_WRITTEN,
+        tables={name: dict(values) if has_values else list(values) for name, values in columns.items()},
+        local_attributes=local_attributes,
+    )
 
 
 def publish(edit: Edit, messages: Iterable[Message]) -> list[int | None]:
     """Append messages to their queues, once for each message id, and give the number of each; None if it was known."""
     process, execution = edit.process, edit.execution
     sequence_ids: list[int | None] = []
+    new: list[QueuedMessage] = []
     for message in messages:
         if message.message_id is not None:
             seen = (message.queue_name, message.message_id)
@@ -74,17 +98,22 @@ def publish(edit: Edit, messages: Iterable[Message]) -> list[int | None]:
         execution.queues.setdefault(message.queue_name, []).append(queued)
         edit.changes.add_message(queued)
         edit.touch_process()
+        new.append(queued)
+    if new:
+        edit.record(HistoryEventType.PUBLISHED, messages=[_told(message) for message in new])
     return sequence_ids
+
+
+def _told(message: QueuedMessage) -> dict[str, Json]:
+    told = {"queueName": message.queue_name, "sequenceId": message.sequence_id, "payload": message.payload}
+    return told if message.message_id is None else {**told, "messageId": message.message_id}
 
 
 def apply_writes(edit: Edit, effects: Effects) -> None:
     """Apply everything of an answer but its messages, whose place in the order is the caller's to choose."""
-    write_rows(edit, effects.write_tables)
-    write_local_attributes(edit, effects.write_local_attributes)
-    process_execution_id = edit.process.process_execution_id
+    write_attributes(edit, effects.write_tables, effects.write_local_attributes)
     for event in effects.recorded_events:
-        data = json_text(list(event.data))
-        edit.changes.user_events.append(UserEvent(process_execution_id, edit.now_ms, event.name, data))
+        edit.record(HistoryEventType.USER_EVENT, name=event.name, values=list(event.data))
 
 
 def has_changed(read_set: ReadSet | None, loaded: Loaded, edit: Edit) -> bool:

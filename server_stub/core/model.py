@@ -421,11 +421,6 @@ class ReadSet:
     local_attributes: Mapping[str, JsonText | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class UserEvent:
-    """An event recorded by user code (semantics 2.8)."""
-
-    process_execution_id: str
 class HistoryEvent(NamedTuple):
     """One event of the history of an execution: a row of xdb_sys_history.
 
@@ -443,11 +438,6 @@ class HistoryEvent(NamedTuple):
     cause_id: int | None
     request_id: str | None
     data: JsonText | None
-
-
-    at_ms: int
-    name: str
-    data: JsonText
 
 
 @dataclass(frozen=True, slots=True)

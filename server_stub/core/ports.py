@@ -9,6 +9,7 @@ from server_stub.core.model import (
     Call,
     CallKey,
     Execution,
+    HistoryEvent,
     JsonText,
     LocalAttributeRead,
     ProcessExecution,
@@ -46,6 +47,7 @@ class Needs:
     `messages` maps (execution, queue) to how many of its oldest messages to load; `message_ids` are triples
     (execution, queue, message id) to look up; `rows` and `local_attributes` are read sets to be read again.
     `written_rows` are those that may be written, which may be locked along with the rows that are read.
+    `histories` names executions whose history is read, with all their state executions.
     `fed_queues` is for the core itself: queues that messages are published to, whose waits may then take some.
     """
 
@@ -55,6 +57,7 @@ class Needs:
     rows: list[RowRead] = field(default_factory=list)
     written_rows: list[RowKey] = field(default_factory=list)
     local_attributes: list[LocalAttributeRead] = field(default_factory=list)
+    histories: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -62,10 +65,11 @@ class Loaded:
     """What a transaction has loaded.
 
     `current` maps each asked process key that exists to its execution id; `requests` holds those requests that are
-    remembered, also if they have expired; `rows` and `local_attributes` answer the
-    reads of `Needs`, a missing row is None. `volatile_tables` are those, among the tables of the executions and of the
-    read rows, in which writing one row may change a row that is named otherwise: by a trigger, a cascade, or because
-    two keys that differ are equal to the database.
+    remembered, also if they have expired; `rows` and `local_attributes` answer the reads of `Needs`, a missing row is
+    None; `histories` has the events of executions, and `past_states` their state executions, open or closed, both from
+    the first on. `volatile_tables` are those, among the tables of the executions and of the read rows, in which writing
+    one row may change a row that is named otherwise: by a trigger, a cascade, or because two keys that differ are equal
+    to the database.
     """
 
     executions: dict[str, Execution] = field(default_factory=dict)
@@ -74,6 +78,8 @@ class Loaded:
     rows: dict[RowRead, Mapping[str, Json] | None] = field(default_factory=dict)
     local_attributes: dict[str, dict[str, JsonText]] = field(default_factory=dict)
     volatile_tables: frozenset[str] = frozenset()
+    histories: dict[str, Sequence[HistoryEvent]] = field(default_factory=dict)
+    past_states: dict[str, Sequence[StateExecution]] = field(default_factory=dict)
 
 
 class Work(Protocol):
@@ -252,6 +258,10 @@ class Store(Protocol):
         self, process_execution_id: str, state_id: str, *, number: int | None, wait_for_key: str | None
     ) -> StateExecution | None:
         """Give a state execution by number, or the first with the key."""
+        ...
+
+    async def find_history(self, process_execution_id: str, *, after: int, limit: int) -> list[HistoryEvent]:
+        """Give up to `limit` events of an execution's history, in order, with larger ids than `after`."""
         ...
 
     async def count_messages(self, process_execution_id: str) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from server_stub.core.closing import close
 from server_stub.core.edit import Edit
-from server_stub.core.effects import write_local_attributes
+from server_stub.core.effects import record_attributes, write_local_attributes
 from server_stub.core.model import (
     Execution,
     ProcessExecution,
@@ -103,6 +103,8 @@ def begin(edit: Edit, request: StartRequest) -> None:
     for table in request.tables:
         _write_initially(edit, table)
     write_local_attributes(edit, request.local_attributes)
+    initial = {table.table_name: table.initial_write for table in request.tables if table.initial_write}
+    record_attributes(edit, initial, request.local_attributes)
     if request.start_state_id is not None:
         create_state(
             edit,

@@ -1,6 +1,8 @@
 """The life of a state execution: created, waiting, triggered, failed (semantics 2)."""
 
 from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
 
 from server_stub.core.closing import close, end_state
 from server_stub.core.edit import Edit
@@ -13,6 +15,7 @@ from xdb_sdk.protocol import (
     CommandRequestBody,
     CommandResultsBody,
     ExecuteStatus,
+    HistoryEventType,
     MovementBody,
     ProcessErrorInfo,
     ProcessErrorType,
@@ -25,6 +28,19 @@ from xdb_sdk.protocol import (
     TimerStatus,
     WaitUntilStatus,
 )
+
+_TOLD_DETAILS: Final = 1_000
+"""How much of an error's text the history has."""
+
+
+class AfterFailure(StrEnum):
+    """What follows a failed attempt."""
+
+    RETRY = "RETRY"
+    EXECUTE = "EXECUTE"
+    """The state goes on to execute without its commands."""
+    FAIL = "FAIL"
+    """The state fails; another one takes over, or the execution fails."""
 
 
 def create_state(
@@ -56,6 +72,11 @@ def create_state(
         shard_id=process.shard_id,
     )
     edit.add_state(state)
+    edit.record(
+        HistoryEventType.STATE_SCHEDULED,
+        state_execution_id=state.key.state_execution_id,
+        delay_ms=delay_ms or None,
+    )
     edit.make_due(state, edit.now_ms + delay_ms)
     return state
 
@@ -79,6 +100,12 @@ def register_wait(edit: Edit, state: StateExecution, request: CommandRequestBody
     state.wait = new_wait(request, order=process.next_wait_order, now_ms=edit.now_ms)
     process.next_wait_order += 1
     edit.execution.note_wait(state)
+    edit.record(
+        HistoryEventType.WAIT_UNTIL_COMPLETED,
+        state_execution_id=state.key.state_execution_id,
+        commands=state.wait.commands.model_dump(mode="json", by_alias=True, exclude_unset=True),
+        state_locals=state.state_locals,
+    )
     edit.touch_process()
     edit.touch_state(state)
 
@@ -93,10 +120,16 @@ def settle_waits(edit: Edit, *, fed: Iterable[str] = (), registered: StateExecut
     waiting = edit.execution.waiting_on(fed)
     if registered is not None and registered not in waiting:
         waiting.append(registered)
-    for state, messages in match_messages(edit.execution, waiting):
+    for state, command_index, messages in match_messages(edit.execution, waiting):
         edit.touch_state(state)
         for message in messages:
             edit.changes.claim_message(message)
+        edit.record(
+            HistoryEventType.COMMAND_COMPLETED,
+            state_execution_id=state.key.state_execution_id,
+            queue_command=command_index,
+            sequence_ids=[message.sequence_id for message in messages],
+        )
     if registered is not None and registered.wait is not None:
         _apply_remembered_skips(edit, registered)
         _fire_due_timers(edit, registered)
@@ -117,6 +150,7 @@ def _apply_remembered_skips(edit: Edit, state: StateExecution) -> None:
         index = timer_index(state, skip)
         if index is not None and state.wait is not None:
             state.wait.timer_statuses[index] = TimerStatus.SKIPPED
+            record_timer(edit, state, index, TimerStatus.SKIPPED)
 
 
 def timer_index(state: StateExecution, skip: RememberedSkip) -> int | None:
@@ -140,6 +174,17 @@ def _fire_due_timers(edit: Edit, state: StateExecution) -> None:
         is_due = timer.fire_at_ms is not None and timer.fire_at_ms <= edit.now_ms
         if is_due and wait.timer_statuses[index] is TimerStatus.SCHEDULED:
             wait.timer_statuses[index] = TimerStatus.FIRED
+            record_timer(edit, state, index, TimerStatus.FIRED)
+
+
+def record_timer(edit: Edit, state: StateExecution, command_index: int, status: TimerStatus) -> None:
+    """Record that a timer command is complete."""
+    edit.record(
+        HistoryEventType.COMMAND_COMPLETED,
+        state_execution_id=state.key.state_execution_id,
+        timer_command=command_index,
+        status=status,
+    )
 
 
 def _set_timers(edit: Edit, state: StateExecution) -> None:
@@ -199,18 +244,43 @@ def fail_attempt(edit: Edit, state: StateExecution, failure: CallFailure) -> Non
     if due_at_ms is None or not failure.retryable:
         _exhaust(edit, state, api, failure)
         return
+    if _is_told(state.attempt) and not edit.changes.history_rules.is_full(edit.process):
+        _record_failure(edit, state, api, failure, AfterFailure.RETRY)
     state.attempt += 1
     state.claim_range = 0
     edit.make_due(state, due_at_ms)
 
 
+def _is_told(attempt: int) -> bool:
+    """Say whether the history has a failed attempt: 1 to 10, then 20, 30 to 100, then 200, and so on.
+
+    A state that is tried for months would fill the history otherwise.
+    """
+    return not str(attempt)[1:].strip("0")
+
+
+def _record_failure(edit: Edit, state: StateExecution, api: StateApi, failure: CallFailure, then: AfterFailure) -> None:
+    edit.record(
+        HistoryEventType.ATTEMPT_FAILED,
+        state_execution_id=state.key.state_execution_id,
+        api=api,
+        attempt=state.attempt,
+        http_status=failure.http_status or None,
+        error_type=failure.error_type,
+        details=failure.details[:_TOLD_DETAILS],
+        then=then,
+    )
+
+
 def _exhaust(edit: Edit, state: StateExecution, api: StateApi, failure: CallFailure) -> None:
     options = state.options
     if api is StateApi.WAIT_UNTIL and options.proceed_to_execute_when_wait_until_retry_exhausted:
+        _record_failure(edit, state, api, failure, AfterFailure.EXECUTE)
         _begin_execute(edit, state, CommandResultsBody(wait_until_api_succeeded=False))
         return
     recovery = options.wait_until_recovery if api is StateApi.WAIT_UNTIL else options.execute_recovery
     attempts, state_input = state.attempt, state.input
+    _record_failure(edit, state, api, failure, AfterFailure.FAIL)
     end_state(edit, state, StateStatus.FAILED)
     if recovery is not None:
         _recover(edit, state, recovery, api, failure, attempts=attempts, state_input=state_input)

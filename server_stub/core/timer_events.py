@@ -12,7 +12,7 @@ from server_stub.core.model import (
     TimerKind,
 )
 from server_stub.core.ports import Loaded, Selection
-from server_stub.core.states import trigger
+from server_stub.core.states import record_timer, trigger
 from server_stub.core.waits import is_satisfied
 from xdb_sdk.protocol import (
     ProcessErrorInfo,
@@ -72,6 +72,7 @@ def complete_timer(edit: Edit, state: StateExecution, command_index: int, status
     if wait is None or wait.timer_statuses[command_index] is not TimerStatus.SCHEDULED:
         return
     wait.timer_statuses[command_index] = status
+    record_timer(edit, state, command_index, status)
     edit.touch_state(state)
     if is_satisfied(wait):
         trigger(edit, state)

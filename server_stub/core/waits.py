@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from server_stub.core.model import Execution, QueuedMessage, StateExecution, Wait
 from server_stub.core.refusals import InvalidAnswer
@@ -116,10 +117,16 @@ def is_satisfied(wait: Wait) -> bool:
             )
 
 
-def match_messages(
-    execution: Execution, waits: Iterable[StateExecution]
-) -> list[tuple[StateExecution, list[QueuedMessage]]]:
-    """Give unclaimed messages to the waits that can use them, and say who took which (semantics 3.3).
+class Taken(NamedTuple):
+    """Messages that a queue command of a state took."""
+
+    state: StateExecution
+    command_index: int
+    messages: list[QueuedMessage]
+
+
+def match_messages(execution: Execution, waits: Iterable[StateExecution]) -> list[Taken]:
+    """Give unclaimed messages to the waits that can use them, and say which command took which (semantics 3.3).
 
     The oldest wait is served first, and within it commands in their order. A command takes its messages as soon as
     there are enough, also while its wait needs more; a wait that is satisfied takes nothing further.
@@ -128,14 +135,14 @@ def match_messages(
         execution: Its `queues` are emptied of what is taken.
         waits: Waiting state executions, of which satisfied ones are left for the caller to trigger.
     """
-    taken: list[tuple[StateExecution, list[QueuedMessage]]] = []
+    taken: list[Taken] = []
     in_order = sorted(((state.wait.order, state) for state in waits if state.wait is not None), key=_order)
     progress = True
     while progress:
         progress = False
         for _, state in in_order:
-            if messages := _claim(execution, state.wait):
-                taken.append((state, messages))
+            if claimed := _claim(execution, state):
+                taken += claimed
                 progress = True
     return taken
 
@@ -144,8 +151,9 @@ def _order(entry: tuple[int, StateExecution]) -> int:
     return entry[0]
 
 
-def _claim(execution: Execution, wait: Wait | None) -> list[QueuedMessage]:
-    claimed: list[QueuedMessage] = []
+def _claim(execution: Execution, state: StateExecution) -> list[Taken]:
+    claimed: list[Taken] = []
+    wait = state.wait
     if wait is None:
         return claimed
     for index, command in enumerate(wait.commands.internal_queue_commands):
@@ -157,5 +165,5 @@ def _claim(execution: Execution, wait: Wait | None) -> list[QueuedMessage]:
         messages = queue[: command.at_most]
         del queue[: len(messages)]
         wait.received[index] = tuple(ReceivedMessage(message_id=m.message_id, payload=m.payload) for m in messages)
-        claimed.extend(messages)
+        claimed.append(Taken(state, index, messages))
     return claimed

@@ -160,7 +160,7 @@ async def _install(connection: Connection, num_shards: int) -> None:
 async def _apply(connection: Connection, change: SchemaChange) -> None:
     there = await _objects(connection)
     await _execute(connection, [each.sql for each in change.definitions if each.creates not in there])
-    await _execute(connection, change.row_statements)
+    await _execute(connection, [*change.row_statements, *change.drops])
 
 
 async def _objects(connection: Connection) -> set[str]:

@@ -172,10 +172,14 @@ class MysqlSession:
         return await self.connection.fetch(sql.FIND_CLOSED, [tuple(process_execution_ids)])
 
     async def find_states(self, process_execution_id: str, latest: int) -> Sequence[Row]:
-        """Give states; see `ServerSession.find_states`."""
+        """Give states; see `Session.find_states`."""
         if not latest:
             return await self.find_open_states([process_execution_id])
         return await self.connection.fetch(sql.FIND_STATES, [process_execution_id, latest, process_execution_id])
+
+    async def find_history(self, process_execution_id: str, after: int, limit: int) -> Sequence[Row]:
+        """Give events; see `Session.find_history`."""
+        return await self.connection.fetch(sql.FIND_HISTORY, [process_execution_id, after, limit])
 
     async def find_state(
         self, process_execution_id: str, state_id: str, number: int | None, wait_for_key: str | None

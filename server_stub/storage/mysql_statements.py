@@ -181,7 +181,6 @@ WRITES: Final[Writes[Part]] = Writes(
     delete_messages_of_processes=_delete("xdb_sys_internal_queue", ("process_execution_id",)),
     delete_timers_of_processes=_delete("xdb_sys_timer_tasks", ("process_execution_id",)),
     insert_history=_insert("xdb_sys_history", HISTORY_COLUMNS),
-    insert_user_events=_insert("xdb_sys_user_event", ("process_execution_id", "at_ms", "name", "data")),
     write_local_attributes=_insert(
         "xdb_sys_local_attribute", ("process_execution_id", "name", "value"), verb="REPLACE"
     ),
@@ -307,6 +306,11 @@ FIND_STATES: Final = f"""
          WHERE o.process_execution_id = %s AND o.status = 'RUNNING')) k
     STRAIGHT_JOIN xdb_sys_async_state_execution s FORCE INDEX (PRIMARY) ON s.row_id = k.row_id
     ORDER BY s.row_id"""
+
+# Primary key.
+FIND_HISTORY: Final = f"""
+    SELECT {_columns(HISTORY_COLUMNS, "h")} FROM xdb_sys_history h FORCE INDEX (PRIMARY)
+    WHERE h.process_execution_id = %s AND h.event_id > %s ORDER BY h.event_id LIMIT %s"""
 
 # Unique index xdb_sys_async_state_execution_identity, for the two.
 FIND_STATE: Final = f"""

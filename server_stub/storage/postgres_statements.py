@@ -262,7 +262,6 @@ WRITES: Final[Writes[Part]] = Writes(
     delete_messages_of_processes=_delete("xdb_sys_internal_queue", ("process_execution_id",)),
     delete_timers_of_processes=_delete("xdb_sys_timer_tasks", ("process_execution_id",)),
     insert_history=_insert("xdb_sys_history", HISTORY_COLUMNS),
-    insert_user_events=_insert("xdb_sys_user_event", ("process_execution_id", "at_ms", "name", "data")),
     write_local_attributes=_insert(
         "xdb_sys_local_attribute",
         ("process_execution_id", "name", "value"),
@@ -352,6 +351,11 @@ FIND_STATES: Final = f"""
         SELECT o.row_id FROM xdb_sys_async_state_execution o
         WHERE o.process_execution_id = $1 AND o.status = 'RUNNING'))
     ORDER BY s.row_id"""
+
+# Primary key.
+FIND_HISTORY: Final = f"""
+    SELECT {_columns(HISTORY_COLUMNS, "h")} FROM xdb_sys_history h
+    WHERE h.process_execution_id = $1 AND h.event_id > $2 ORDER BY h.event_id LIMIT $3"""
 
 # Unique index xdb_sys_async_state_execution_identity, for the two.
 FIND_STATE: Final = f"{_STATE} WHERE s.process_execution_id = $1 AND s.state_id = $2 AND s.number = $3"

@@ -25,7 +25,6 @@ TABLE_NAMES: Final = (
     "xdb_sys_timer_tasks",
     "xdb_sys_internal_queue",
     "xdb_sys_local_attribute",
-    "xdb_sys_user_event",
     "xdb_sys_request",
     "xdb_sys_history",
     CLUSTER_TABLE,

@@ -44,11 +44,15 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """What brings the system tables to `version`: definitions in order, and then rows, in one transaction."""
+    """What brings the system tables to `version`: definitions in order, and then rows, in one transaction.
+
+    `drops` come last, of what nobody misses or minds any more: one that is not run does no harm.
+    """
 
     version: int
     definitions: Sequence[Definition]
     rows: Sequence[str]
+    drops: Sequence[str] = ()
 
     @property
     def row_statements(self) -> list[str]:
@@ -58,7 +62,7 @@ class SchemaChange:
     @property
     def statements(self) -> list[str]:
         """All statements in order."""
-        return [*(definition.sql for definition in self.definitions), *self.row_statements]
+        return [*(definition.sql for definition in self.definitions), *self.row_statements, *self.drops]
 
 
 def version_statements(version: str) -> list[str]:

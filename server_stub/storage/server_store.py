@@ -19,6 +19,7 @@ from server_stub.core.cluster import ClusterView, Hints, Member, Shard
 from server_stub.core.model import (
     Call,
     CallKey,
+    HistoryEvent,
     LocalAttributeRead,
     ProcessExecution,
     ProcessKey,
@@ -37,6 +38,7 @@ from server_stub.storage.codec import (
     Row,
     UnreadableRow,
     call_key_of,
+    event_of,
     process_of,
     request_of,
     state_of,
@@ -122,10 +124,6 @@ class ServerSession(Session, Protocol):
 
     async def find_closed(self, process_execution_ids: Collection[str]) -> Sequence[Row]:
         """Give those executions that have closed."""
-        ...
-
-    async def find_states(self, process_execution_id: str, latest: int) -> Sequence[Row]:
-        """Give open states and the latest ones, in order of creation."""
         ...
 
     async def find_state(
@@ -344,6 +342,10 @@ class ServerStore(ABC):
         """Give a state execution; see `Store.find_state`."""
         row = await self._read(lambda s: s.find_state(process_execution_id, state_id, number, wait_for_key))
         return None if row is None else state_of(row)
+
+    async def find_history(self, process_execution_id: str, *, after: int, limit: int) -> list[HistoryEvent]:
+        """Give events of a history; see `Store.find_history`."""
+        return [event_of(row) for row in await self._read(lambda s: s.find_history(process_execution_id, after, limit))]
 
     async def count_messages(self, process_execution_id: str) -> dict[str, int]:
         """Count unclaimed messages by queue; see `Store.count_messages`."""

@@ -5,7 +5,7 @@ A database gives a `Session`: its statements, each over many rows. This module s
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from server_stub.core.changes import Changes
 from server_stub.core.model import (
@@ -19,11 +19,15 @@ from server_stub.core.model import (
     RowRead,
 )
 from server_stub.core.ports import Loaded, Needs, ProcessLookup, Selection, StoreError, Work
-from server_stub.storage.codec import Row, message_of, process_of, request_of, state_of
+from server_stub.storage.codec import Row, event_of, message_of, process_of, request_of, state_of
 from xdb_sdk.protocol import Json
 
 MessageIdKey: TypeAlias = tuple[str, str, str]
 """Execution, queue and message id."""
+
+
+NO_LIMIT: Final = 2**31 - 1
+"""More rows than there can be of one execution."""
 
 
 class Session(Protocol):
@@ -51,6 +55,14 @@ class Session(Protocol):
 
     async def find_local_attributes(self, reads: Sequence[LocalAttributeRead]) -> Sequence[tuple[str, str, str]]:
         """Give execution, name and value of the attributes that the reads ask for, some perhaps twice."""
+        ...
+
+    async def find_history(self, process_execution_id: str, after: int, limit: int) -> Sequence[Row]:
+        """Give events of a history with larger ids than `after`, in order."""
+        ...
+
+    async def find_states(self, process_execution_id: str, latest: int) -> Sequence[Row]:
+        """Give open states and the latest ones, in order of creation."""
         ...
 
     async def lock_rows(
@@ -160,7 +172,6 @@ def _concerned(changes: Changes) -> set[str]:
     concerned.update(execution_id for execution_id, _ in (*changes.new_messages, *changes.claimed_messages))
     concerned.update(write.process_execution_id for write in changes.local_attribute_writes)
     concerned.update(event.process_execution_id for event in changes.history)
-    concerned.update(event.process_execution_id for event in changes.user_events)
     return concerned
 
 
@@ -212,6 +223,11 @@ async def _load_needs(session: Session, loaded: Loaded, needs: Needs, *, touches
     if needs.rows:
         loaded.rows = await session.lock_rows(needs.rows, needs.written_rows)
     loaded.local_attributes = await read_local_attributes(session, needs.local_attributes)
+    for execution_id in needs.histories:
+        events = await session.find_history(execution_id, 0, NO_LIMIT)
+        loaded.histories[execution_id] = list(map(event_of, events))
+        states = await session.find_states(execution_id, NO_LIMIT)
+        loaded.past_states[execution_id] = list(map(state_of, states))
     if not touches_rows:
         return
     table_names = {read.row.table_name for read in needs.rows}

@@ -20,6 +20,7 @@ from server_stub.core.changes import Changes
 from server_stub.core.model import (
     Call,
     CallKey,
+    HistoryEvent,
     LocalAttributeRead,
     ProcessExecution,
     RequestKey,
@@ -48,6 +49,7 @@ from server_stub.storage.codec import (
     Row,
     UnreadableRow,
     call_key_of,
+    event_of,
     process_of,
     request_of,
     request_row,
@@ -304,11 +306,18 @@ class SqliteStore:
     async def find_states(self, process_execution_id: str, *, latest: int) -> list[StateExecution]:
         """Give state executions; see `Store.find_states`."""
 
-        def find(connection: Connection) -> list[StateExecution]:
-            rows = connection.execute(sql.FIND_STATES, (process_execution_id, latest, process_execution_id))
-            return [state_of(row) for row in rows]
+        def find(lane: _Lane) -> list[StateExecution]:
+            return [state_of(row) for row in run_now(lane.session.find_states(process_execution_id, latest))]
 
-        return await self._read(find)
+        return await self._run(self._reader, "BEGIN", find)
+
+    async def find_history(self, process_execution_id: str, *, after: int, limit: int) -> list[HistoryEvent]:
+        """Give events of a history; see `Store.find_history`."""
+
+        def find(lane: _Lane) -> list[HistoryEvent]:
+            return [event_of(row) for row in run_now(lane.session.find_history(process_execution_id, after, limit))]
+
+        return await self._run(self._reader, "BEGIN", find)
 
     async def find_state(
         self, process_execution_id: str, state_id: str, *, number: int | None, wait_for_key: str | None

@@ -90,6 +90,15 @@ class SqliteSession:
                 found.append((name, value))
         return found
 
+    async def find_history(self, process_execution_id: str, after: int, limit: int) -> Sequence[Row]:
+        """Give events; see `Session.find_history`."""
+        return self._connection.execute(sql.FIND_HISTORY, (process_execution_id, after, limit)).fetchall()
+
+    async def find_states(self, process_execution_id: str, latest: int) -> Sequence[Row]:
+        """Give states; see `Session.find_states`."""
+        values = (process_execution_id, latest, process_execution_id)
+        return self._connection.execute(sql.FIND_STATES, values).fetchall()
+
     async def lock_rows(
         self, reads: Sequence[RowRead], written: Collection[RowKey]
     ) -> dict[RowRead, Mapping[str, Json] | None]:

@@ -146,10 +146,6 @@ DELETE_TIMERS_OF_PROCESS: Final = "DELETE FROM xdb_sys_timer_tasks WHERE process
 
 INSERT_HISTORY: Final = f"INSERT INTO xdb_sys_history {_values(HISTORY_COLUMNS)}"
 
-INSERT_USER_EVENT: Final = (
-    "INSERT INTO xdb_sys_user_event (process_execution_id, at_ms, name, data) VALUES (?, ?, ?, ?)"
-)
-
 WRITES: Final = Writes(
     end_processes=END_PROCESS,
     change_processes=CHANGE_PROCESS,
@@ -166,7 +162,6 @@ WRITES: Final = Writes(
     delete_messages_of_processes=DELETE_MESSAGES_OF_PROCESS,
     delete_timers_of_processes=DELETE_TIMERS_OF_PROCESS,
     insert_history=INSERT_HISTORY,
-    insert_user_events=INSERT_USER_EVENT,
     write_local_attributes=WRITE_LOCAL_ATTRIBUTE,
 )
 
@@ -228,6 +223,11 @@ FIND_STATES: Final = f"""
         SELECT o.row_id FROM xdb_sys_async_state_execution o
         WHERE o.process_execution_id = ? AND o.status = 'RUNNING')
     ORDER BY s.row_id"""
+
+# Primary key.
+FIND_HISTORY: Final = f"""
+    SELECT {_columns(HISTORY_COLUMNS, "h")} FROM xdb_sys_history h
+    WHERE h.process_execution_id = ? AND h.event_id > ? ORDER BY h.event_id LIMIT ?"""
 
 # Unique index xdb_sys_async_state_execution_identity, for the two.
 FIND_STATE: Final = f"{_STATE} WHERE s.process_execution_id = ? AND s.state_id = ? AND s.number = ?"

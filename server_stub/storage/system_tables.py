@@ -250,16 +250,6 @@ LOCAL_ATTRIBUTE: Final = _table(
     PrimaryKeyConstraint("process_execution_id", "name"),
 )
 
-USER_EVENT: Final = _table(
-    "xdb_sys_user_event",
-    _insertion_id(),
-    Column("process_execution_id", _name(), nullable=False),
-    Column("at_ms", BigInteger, nullable=False),
-    Column("name", _name(), nullable=False),
-    Column("data", _json_text(), nullable=False),
-    Index("xdb_sys_user_event_of_execution", "process_execution_id", "row_id"),
-)
-
 REQUEST: Final = _table(
     "xdb_sys_request",
     Column("namespace", _name(), nullable=False),

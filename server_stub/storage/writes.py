@@ -45,7 +45,6 @@ class Writes(Generic[StatementT]):
     delete_messages_of_processes: StatementT
     delete_timers_of_processes: StatementT
     insert_history: StatementT
-    insert_user_events: StatementT
     write_local_attributes: StatementT
 
 
@@ -87,7 +86,6 @@ def rows_to_write(
         (to.delete_messages_of_processes, closed),
         (to.delete_timers_of_processes, closed),
         (to.insert_history, [history_row(event) for event in changes.history]),
-        (to.insert_user_events, [(e.process_execution_id, e.at_ms, e.name, e.data) for e in changes.user_events]),
         (to.write_local_attributes, _last_values(changes)),
     ]
 

@@ -90,7 +90,7 @@ async def test_process_completes_with_every_effect_once_whichever_commit_the_ser
     while await _live_through(system, f"journey-{deaths}", deaths + 1, after=after):
         deaths += 1
 
-        assert len(system.sql("SELECT * FROM xdb_sys_user_event")) == 4 * deaths
+        assert len(system.sql("SELECT * FROM xdb_sys_history WHERE event_type = 'USER_EVENT'")) == 4 * deaths
         assert leftovers(system) == {}
 
     assert deaths >= 6

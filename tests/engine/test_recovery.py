@@ -356,7 +356,7 @@ async def test_failed_attempts_leave_no_trace(system: System, failing: str) -> N
     assert during.queue_sizes == {}
     assert result == 0
     assert system.sql("SELECT * FROM traces") == [("row", 0)]
-    assert system.sql("SELECT * FROM xdb_sys_user_event") == []
+    assert system.sql("SELECT * FROM xdb_sys_history WHERE event_type = 'USER_EVENT'") == []
     assert system.sql("SELECT * FROM xdb_sys_internal_queue") == []
 
 

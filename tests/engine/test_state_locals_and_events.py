@@ -1,5 +1,6 @@
 """What else a call may keep: locals of its state execution, and events in the history (semantics 2.8, 7.3)."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -89,10 +90,11 @@ async def test_recorded_events_are_all_kept_in_order(system: System) -> None:
     with pytest.raises(RpcExecutionError):
         await system.client.invoke_rpc("p", RecordProcess.note, "wrong")
 
-    assert system.sql("SELECT name, data FROM xdb_sys_user_event ORDER BY row_id") == [
-        ("waits", "[]"),
-        ("done", '[1,"two",null]'),
-        ("done", '[{"again":true}]'),
-        ("over", "[[0,false]]"),
-        ("noted", '["right"]'),
+    recorded = system.sql("SELECT data FROM xdb_sys_history WHERE event_type = 'USER_EVENT' ORDER BY event_id")
+    assert [json.loads(data) for (data,) in recorded] == [
+        {"name": "waits"},
+        {"name": "done", "values": [1, "two", None]},
+        {"name": "done", "values": [{"again": True}]},
+        {"name": "over", "values": [[0, False]]},
+        {"name": "noted", "values": ["right"]},
     ]

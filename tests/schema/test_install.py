@@ -163,13 +163,13 @@ async def test_a_table_that_was_converted_is_refused_by_name_until_it_is_convert
     mariadb: MariadbDatabase, charset: str, collation: str, message: str
 ) -> None:
     await mariadb.prepare()
-    convert = "ALTER TABLE xdb_sys_user_event CONVERT TO CHARACTER SET"
+    convert = "ALTER TABLE xdb_sys_history CONVERT TO CHARACTER SET"
     await mariadb.run([f"{convert} {charset} COLLATE {collation}"])
 
     with pytest.raises(LossyCharset, match=f"has the collation {collation}, which {message}") as refusal:
         await mariadb.prepare()
 
-    assert "column process_execution_id of table xdb_sys_user_event" in str(refusal.value)
+    assert "column process_execution_id of table xdb_sys_history" in str(refusal.value)
     await mariadb.run([str(refusal.value).partition("alter it: ")[2]])
     await mariadb.prepare()
 

@@ -1,5 +1,6 @@
 """Databases that a server with version 1 has written, and what upgrading makes of them."""
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,6 @@ TABLES = {
     "xdb_sys_timer_tasks": "fire_at_ms",
     "xdb_sys_internal_queue": "sequence_id",
     "xdb_sys_local_attribute": "process_execution_id",
-    "xdb_sys_user_event": "row_id",
 }
 
 
@@ -56,6 +56,26 @@ async def test_an_upgrade_keeps_every_value_of_every_row(database: SchemaDatabas
     assert await rows_of(database) == before
     claims = "SELECT DISTINCT claim_range FROM xdb_sys_async_state_execution"
     assert await database.run([claims]) == [(0,)]
+
+
+async def test_an_upgrade_makes_what_user_code_recorded_events_of_the_histories(database: SchemaDatabase) -> None:
+    await install_version_1(database)
+    event = "INSERT INTO xdb_sys_user_event (row_id, process_execution_id, at_ms, name, data) VALUES "
+    await database.run([event + """(3, 'former-000002', 1767225602000, 'said "so" – \\\\', '[1,{"a":2}]')"""])
+
+    await database.upgrade()
+
+    history = (
+        "SELECT event_id, at_ms, event_type, data FROM xdb_sys_history WHERE process_execution_id = 'former-000002'"
+    )
+    counts = "SELECT next_event_id, history_bytes FROM xdb_sys_process_execution ORDER BY process_execution_id"
+    first, second = await database.run([f"{history} ORDER BY event_id"])
+    assert first[:3] == (1, 1_767_225_601_000, "USER_EVENT")
+    assert second[:3] == (2, 1_767_225_602_000, "USER_EVENT")
+    assert json.loads(first[3]) == {"name": "placed", "values": ["12"]}
+    assert json.loads(second[3]) == {"name": 'said "so" – \\', "values": [1, {"a": 2}]}
+    assert [next_event_id for next_event_id, _ in await database.run([counts])] == [2, 3]
+    assert (await database.run([counts]))[1][1] == sum(len(data.encode()) for *_, data in (first, second))
 
 
 async def test_a_server_upgrades_nothing_by_itself(database: SchemaDatabase) -> None:
@@ -96,10 +116,10 @@ async def test_an_upgrade_that_was_cut_short_is_finished_by_the_next_one(
 
 async def test_an_upgrade_that_fails_leaves_the_version_as_it_was(database: SchemaDatabase) -> None:
     await install_version_1(database)
-    await database.run(["DROP TABLE xdb_sys_user_event"])
+    await database.run(["DROP TABLE xdb_sys_local_attribute"])
     before = await database.describe()
 
-    with pytest.raises(SchemaError, match="xdb_sys_user_event"):
+    with pytest.raises(SchemaError, match="xdb_sys_local_attribute"):
         await database.upgrade()
 
     if database.dialect.has_transactional_ddl:

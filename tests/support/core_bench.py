@@ -10,10 +10,12 @@ from typing import Any
 
 from server_stub.core.changes import Changes
 from server_stub.core.events import Event, add_wait_needs
+from server_stub.core.history import HistoryRules
 from server_stub.core.model import (
     Call,
     CallKey,
     Execution,
+    HistoryEvent,
     ProcessExecution,
     ProcessKey,
     QueuedMessage,
@@ -41,6 +43,8 @@ class CoreBench:
         self.timers: dict[TimerKey, Timer] = {}
         self.rows: dict[RowKey, dict[str, Any]] = {}
         self.local_attributes: dict[str, dict[str, str]] = {}
+        self.history: dict[str, list[HistoryEvent]] = {}
+        self.history_rules = HistoryRules()
         self.volatile_tables: frozenset[str] = frozenset()
         self.last_changes = Changes()
         self.transactions = 0
@@ -59,7 +63,7 @@ class CoreBench:
             event.add_needs(loaded, needs)
         add_wait_needs(loaded, needs)
         self._load_needs(loaded, needs)
-        changes = Changes()
+        changes = Changes(history_rules=self.history_rules)
         results: list[Any] = []
         for event in events:
             if event.must_wait(loaded, changes):
@@ -155,6 +159,11 @@ class CoreBench:
         for local in needs.local_attributes:
             values = self.local_attributes.get(local.process_execution_id, {})
             loaded.local_attributes[local.process_execution_id] = dict(values)
+        for process_execution_id in needs.histories:
+            loaded.histories[process_execution_id] = list(self.history.get(process_execution_id, ()))
+            loaded.past_states[process_execution_id] = [
+                copy.deepcopy(state) for key, state in self.states.items() if key[0] == process_execution_id
+            ]
 
     def _write(self, changes: Changes) -> None:
         for write in changes.row_writes:
@@ -164,6 +173,8 @@ class CoreBench:
         self.processes.update(copy.deepcopy({**changes.changed_processes, **changes.new_processes}))
         for key, state in {**changes.new_states, **changes.changed_states}.items():
             self.states[key] = copy.deepcopy(state)
+        for event in changes.history:
+            self.history.setdefault(event.process_execution_id, []).append(event)
         for message_key, message in changes.new_messages.items():
             self.messages[message_key] = message
             self._remember(message)
@@ -191,6 +202,11 @@ class CoreBench:
 
     def _check_execution(self, process: ProcessExecution) -> None:
         process_execution_id = process.process_execution_id
+        events = self.history.get(process_execution_id, [])
+        assert [event.event_id for event in events] == list(range(1, max(process.next_event_id, 1))), (
+            "gaps in a history"
+        )
+        assert process.history_bytes == sum(len((event.data or "").encode()) for event in events)
         states = [s for s in self.states.values() if s.process_execution_id == process_execution_id]
         open_states = [state for state in states if state.is_open]
         numbers: dict[str, list[int]] = {}

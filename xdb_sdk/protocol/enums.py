@@ -123,6 +123,8 @@ class ProcessErrorType(StrEnum):
     CLIENT_STOP = "CLIENT_STOP"
     STATE_API = "STATE_API"
     TIMEOUT = "TIMEOUT"
+    HISTORY_LIMIT = "HISTORY_LIMIT"
+    """Its history was full."""
 
 
 class HistoryEventType(StrEnum):
@@ -143,6 +145,8 @@ class HistoryEventType(StrEnum):
     RPC_APPLIED = "RPC_APPLIED"
     USER_EVENT = "USER_EVENT"
     """User code has recorded it."""
+    OUTPUT_GIVEN = "OUTPUT_GIVEN"
+    """An RPC has added to the outputs of the execution."""
     COMPLETION_REQUESTED = "COMPLETION_REQUESTED"
     """The execution completes when no state is left."""
     STOP_REQUESTED = "STOP_REQUESTED"

@@ -1,4 +1,8 @@
-"""Version 3: requests are carried out once, executions have a history, and operators hold them."""
+"""Version 3: requests are carried out once, executions have a history, and operators hold them.
+
+The events that user code had recorded become events of the histories, which begin with them: those of executions that
+had started before do not say how they began.
+"""
 
 from typing import Final
 
@@ -31,6 +35,31 @@ _CREATE_HISTORY: Final = """CREATE TABLE xdb_sys_history (
     data {text},
     PRIMARY KEY (process_execution_id, event_id)
 )"""
+_MOVE_USER_EVENTS: Final = """INSERT INTO xdb_sys_history (process_execution_id, event_id, at_ms, event_type, data)
+SELECT process_execution_id, row_number() OVER (PARTITION BY process_execution_id ORDER BY row_id), at_ms,
+    'USER_EVENT', {told}
+FROM xdb_sys_user_event"""
+_COUNT_EVENTS: Final = """UPDATE xdb_sys_process_execution
+SET next_event_id = (
+        SELECT count(*) + 1 FROM xdb_sys_history h
+        WHERE h.process_execution_id = xdb_sys_process_execution.process_execution_id),
+    history_bytes = (
+        SELECT coalesce(sum({size}), 0) FROM xdb_sys_history h
+        WHERE h.process_execution_id = xdb_sys_process_execution.process_execution_id)"""
+_TOLD_ON_MYSQL: Final = """concat('{"name":', json_quote(name), ',"values":', data, '}')"""
+_TOLD: Final = {
+    SchemaDialect.SQLITE: """'{"name":' || json_quote(name) || ',"values":' || data || '}'""",
+    SchemaDialect.POSTGRESQL: """'{"name":' || to_json(name)::text || ',"values":' || data || '}'""",
+    SchemaDialect.MYSQL: _TOLD_ON_MYSQL,
+    SchemaDialect.MARIADB: _TOLD_ON_MYSQL,
+}
+"""The data of an event that user code has recorded."""
+_SIZE: Final = {
+    SchemaDialect.SQLITE: "length(CAST(h.data AS BLOB))",
+    SchemaDialect.POSTGRESQL: "octet_length(h.data)",
+    SchemaDialect.MYSQL: "length(h.data)",
+    SchemaDialect.MARIADB: "length(h.data)",
+}
 _MYSQL_TABLE: Final = " CHARACTER SET utf8mb4 COLLATE {collation} ENGINE=InnoDB ROW_FORMAT=DYNAMIC"
 
 
@@ -55,7 +84,9 @@ def change(dialect: SchemaDialect, *, num_shards: int) -> SchemaChange:
         ),
         Definition(_CREATE_HISTORY.format(collate=collate, text=text) + options, "xdb_sys_history"),
     ]
-    return SchemaChange(3, definitions, [])
+    told, size = _TOLD[dialect], _SIZE[dialect]
+    rows = [_MOVE_USER_EVENTS.format(told=told), _COUNT_EVENTS.format(size=size)]
+    return SchemaChange(3, definitions, rows, drops=["DROP TABLE IF EXISTS xdb_sys_user_event"])
 
 
 def _column(table: str, name: str, type_name: str) -> Definition:

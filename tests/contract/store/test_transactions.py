@@ -7,13 +7,22 @@ from typing import Any
 import pytest
 
 from server_stub.core.changes import Changes
-from server_stub.core.model import LocalAttributeWrite, ProcessKey, RememberedSkip, RowWrite, UserEvent, Wait
+from server_stub.core.model import (
+    HistoryEvent,
+    LocalAttributeWrite,
+    ProcessKey,
+    RememberedSkip,
+    RowWrite,
+    Wait,
+    json_text,
+)
 from server_stub.core.ports import ConcurrentStart, Loaded, RowWriteFailed, Store
 from tests.contract.store.databases import Database
 from tests.contract.store.works import (
     NAMESPACE,
     Deciding,
     created,
+    event,
     load,
     load_one,
     message,
@@ -29,6 +38,7 @@ from xdb_sdk.protocol import (
     CommandResultsBody,
     DatabaseErrorInfo,
     ExecuteStatus,
+    HistoryEventType,
     InternalQueueCommandRequest,
     InternalQueueResult,
     ProcessErrorInfo,
@@ -273,7 +283,7 @@ async def test_a_refused_row_write_leaves_nothing_of_the_transaction(database: D
     await database.run("CREATE TABLE users (id INTEGER PRIMARY KEY, name VARCHAR(10) NOT NULL)")
     changes = created(process(), state(), message(1), timer(1_000))
     changes.local_attribute_writes.append(LocalAttributeWrite("e-1", "a", "1"))
-    changes.user_events.append(UserEvent("e-1", 1_000, "happened", "[]"))
+    changes.history.append(event(1))
 
     changes.row_writes += [
         RowWrite(row_key("users", 1), {"name": "ada"}),
@@ -289,7 +299,7 @@ async def test_a_refused_row_write_leaves_nothing_of_the_transaction(database: D
     assert await store.find_due_timers([0], 10_000, limit=10, after=None) == []
     assert await database.run("SELECT count(*) FROM users") == [(0,)]
     assert await database.run("SELECT count(*) FROM xdb_sys_local_attribute") == [(0,)]
-    assert await database.run("SELECT count(*) FROM xdb_sys_user_event") == [(0,)]
+    assert await database.run("SELECT count(*) FROM xdb_sys_history") == [(0,)]
 
 
 async def test_transactions_at_the_same_time_lose_no_update(store: Store) -> None:
@@ -316,13 +326,16 @@ async def test_what_is_committed_is_what_is_returned(store: Store) -> None:
     assert committed is changes
 
 
-async def test_user_events_keep_their_order(database: Database) -> None:
-    events = [UserEvent("e-1", 1_000, name, f'["{ODD_TEXT[:9]}"]') for name in ("b", "a", "b")]
+async def test_events_of_a_history_come_back_as_they_were(store: Store) -> None:
+    text = json_text(ODD_TEXT)
+    first = HistoryEvent("e-1", 1, 1_000, HistoryEventType.STARTED, None, "r-1", None)
+    second = HistoryEvent("e-1", 2, 2**45, HistoryEventType.USER_EVENT, 1, None, text)
 
-    await write(database.store, Changes(user_events=events))
+    await write(store, Changes(history=[second, event(1, "e-2"), first]))
 
-    rows = await database.run("SELECT name FROM xdb_sys_user_event ORDER BY row_id")
-    assert rows == [("b",), ("a",), ("b",)]
+    assert await store.find_history("e-1", after=0, limit=9) == [first, second]
+    assert await store.find_history("e-1", after=1, limit=9) == [second]
+    assert await store.find_history("e-1", after=0, limit=1) == [first]
 
 
 async def test_a_state_of_a_megabyte_comes_back_whole(store: Store) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 from server_stub.core.changes import Changes
 from server_stub.core.model import (
     Execution,
+    HistoryEvent,
     ProcessExecution,
     ProcessKey,
     QueuedMessage,
@@ -18,7 +19,7 @@ from server_stub.core.model import (
     TimerKey,
 )
 from server_stub.core.ports import Loaded, Needs, ProcessLookup, Selection, Store
-from xdb_sdk.protocol import Json, StateOptionsConfig
+from xdb_sdk.protocol import HistoryEventType, Json, StateOptionsConfig
 
 NAMESPACE = "default"
 
@@ -124,6 +125,11 @@ def message(
 ) -> QueuedMessage:
     """Give a message of execution e-1."""
     return QueuedMessage("e-1", queue, sequence_id, message_id, payload)
+
+
+def event(event_id: int, process_execution_id: str = "e-1") -> HistoryEvent:
+    """Give an event of a history that says nothing more."""
+    return HistoryEvent(process_execution_id, event_id, 1_000, HistoryEventType.PUBLISHED, None, None, None)
 
 
 def timer(fire_at_ms: int, execution_id: str = "e-1", state_id: str = "S", number: int = 1, index: int = 0) -> Timer:

@@ -48,8 +48,9 @@ FILL = f"""
         fingerprint, created_at_ms, expires_at_ms, version)
     SELECT namespace, process_id, 1, process_execution_id, shard_id, process_execution_id, '', 0, started_at_ms, 0
     FROM xdb_sys_process_execution;
-    INSERT INTO xdb_sys_user_event (process_execution_id, at_ms, name, data)
-    SELECT process_execution_id, 0, 'n', 'null' FROM xdb_sys_process_execution"""
+    INSERT INTO xdb_sys_history (process_execution_id, event_id, at_ms, event_type)
+    WITH d AS ({_DIGITS})
+    SELECT process_execution_id, d.n + 1, 0, 'PUBLISHED' FROM xdb_sys_process_execution, d"""
 ANALYZE = f"ANALYZE TABLE {', '.join(metadata.tables)}"
 
 
@@ -112,6 +113,7 @@ QUERIES: list[tuple[str, tuple[str, Sequence[Any]], list[str]]] = [
             STATE,
         ],
     ),
+    ("history", (sql.FIND_HISTORY, ["e-1", 3, 100]), [used("h", "PRIMARY", "process_execution_id", "event_id")]),
     ("state", (sql.FIND_STATE, ["e-1", "S", 1]), [IDENTITY]),
     ("due keys", (sql.FIND_DUE_KEYS, [tuple((id_, "S", 1) for id_ in IDS)]), [IDENTITY]),
     ("state by key", (sql.FIND_STATE_BY_KEY, ["e-1", "S", "k"]), [SAME_STATE]),

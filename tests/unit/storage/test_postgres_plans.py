@@ -52,6 +52,8 @@ FILL = f"""
         fingerprint, created_at_ms, expires_at_ms, version)
     SELECT namespace, process_id, k, process_execution_id, shard_id, process_execution_id, '', 0, started_at_ms, 0
     FROM xdb_sys_process_execution CROSS JOIN generate_series(1, 2) k;
+    INSERT INTO xdb_sys_history (process_execution_id, event_id, at_ms, event_type)
+    SELECT process_execution_id, k, 0, 'PUBLISHED' FROM xdb_sys_process_execution CROSS JOIN generate_series(1, 4) k;
     VACUUM ANALYZE"""
 
 CURRENT = "xdb_sys_process_execution_current"
@@ -68,6 +70,7 @@ MESSAGE_ID = "xdb_sys_internal_queue_message_id"
 MESSAGES = "xdb_sys_internal_queue_unclaimed"
 LOCAL = "xdb_sys_local_attribute_pkey"
 REQUEST = "xdb_sys_request_pkey"
+HISTORY = "xdb_sys_history_pkey"
 EXPIRED = "xdb_sys_request_expired"
 BY_STATUS = "xdb_sys_process_execution_by_status"
 BY_TYPE = "xdb_sys_process_execution_by_type"
@@ -101,6 +104,7 @@ QUERIES: dict[str, tuple[Sequence[Any], set[str]]] = {
     "FIND_STATE": (["o-1", "S", 1], {IDENTITY}),
     "FIND_DUE_KEYS": ([IDS, ["S"] * 50, [1] * 50], {IDENTITY}),
     "FIND_STATE_BY_KEY": (["o-1", "S", "k"], {IDENTITY}),
+    "FIND_HISTORY": (["o-1", 3, 100], {HISTORY}),
     "COUNT_MESSAGES": (["o-1"], {MESSAGES}),
 }
 WRITES = {
@@ -215,6 +219,7 @@ async def test_the_guard_of_a_write_finds_its_rows_by_an_index(connection: "asyn
 def test_every_statement_over_large_tables_is_pinned() -> None:
     of_codec = {
         "ARRAY_TYPES",
+        "HISTORY_COLUMNS",
         "MESSAGE_COLUMNS",
         "PROCESS_CHANGING",
         "PROCESS_COLUMNS",

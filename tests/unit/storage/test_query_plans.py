@@ -56,6 +56,7 @@ PLANS: list[tuple[str, str, list[str]]] = [
         sql.DELETE_EXPIRED_REQUESTS,
         [REQUEST, "LIST SUBQUERY", "USING COVERING INDEX xdb_sys_request_expired (expires_at_ms<?)"],
     ),
+    ("find history", sql.FIND_HISTORY, ["USING PRIMARY KEY (process_execution_id=? AND event_id>?)"]),
     ("find state", sql.FIND_STATE, [IDENTITY]),
     ("find due key", sql.FIND_DUE_KEY, [IDENTITY]),
     ("find state by key", sql.FIND_STATE_BY_KEY, [IDENTITY]),

@@ -50,7 +50,7 @@ def test_tables_of_this_version_pass() -> None:
         (EVERY_TABLE, "²", SchemaDamaged, "not a number"),
         (EVERY_TABLE, INSTALLING, SchemaUnfinished, "finish what was begun with `xdb schema install`"),
         (["xdb_sys_timer_tasks"], None, SchemaDamaged, "xdb_sys_cluster, which tells their version, does not exist"),
-        (["xdb_sys_cluster", "xdb_sys_timer_tasks"], str(SCHEMA_VERSION), SchemaDamaged, "xdb_sys_user_event missing"),
+        (["xdb_sys_cluster", "xdb_sys_timer_tasks"], str(SCHEMA_VERSION), SchemaDamaged, "xdb_sys_shard missing"),
     ],
 )
 def test_anything_else_is_refused_with_a_message_of_its_own(
@@ -63,8 +63,8 @@ def test_anything_else_is_refused_with_a_message_of_its_own(
 
 
 def test_a_damaged_schema_names_every_table_that_is_missing() -> None:
-    with pytest.raises(SchemaDamaged, match=r"xdb_sys_internal_queue, xdb_sys_user_event missing"):
-        check(set(EVERY_TABLE) - {"xdb_sys_internal_queue", "xdb_sys_user_event"}, facts(str(SCHEMA_VERSION)))
+    with pytest.raises(SchemaDamaged, match=r"xdb_sys_history, xdb_sys_internal_queue missing"):
+        check(set(EVERY_TABLE) - {"xdb_sys_internal_queue", "xdb_sys_history"}, facts(str(SCHEMA_VERSION)))
 
 
 def test_a_first_table_without_rows_is_an_install_that_has_just_begun() -> None:
