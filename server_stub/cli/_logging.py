@@ -18,22 +18,21 @@ class FactFormatter(logging.Formatter):
     """
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        super().__init__()
         self._second = 0
         self._second_text = ""
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802  # the name is logging's
-        """Write when it was logged, in UTC. Many lines are of one second, whose text is kept: it costs most."""
-        second = int(record.created)
-        if second != self._second:
-            self._second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-            self._second = second
-        return f"{self._second_text}.{int(record.msecs):03d}Z"
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name is logging's
         """Write the record's first line."""
         facts = [f"{name}={_text(value)}" for name, value in vars(record).items() if name not in _STANDARD]
-        return " ".join([super().formatMessage(record), *facts])
+        return " ".join([self._time_of(record), record.levelname, f"{record.name}:", record.message, *facts])
+
+    def _time_of(self, record: logging.LogRecord) -> str:
+        """Write when it was logged, in UTC. Many lines are of one second, whose text is kept: it costs most."""
+        second = int(record.created)
+        if second != self._second:
+            self._second, self._second_text = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        return f"{self._second_text}.{int(record.msecs):03d}Z"
 
 
 def _text(value: Any) -> str:
