@@ -7,12 +7,16 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
 from xdb_sdk._encoding import DEFAULT_ENCODER, ObjectEncoder
-from xdb_sdk._options import ProcessStartOptions
+from xdb_sdk._errors import InvalidArgumentError
+from xdb_sdk._options import ProcessStartOptions, StateReference
+from xdb_sdk.client._async_operators import AsyncOperatorCalls
 from xdb_sdk.client._envelope import Envelope
 from xdb_sdk.client._exchange import Call, Outcome, Pause, Plan
-from xdb_sdk.client._operations import READ_AS_DECLARED, Operations, ProcessRef, QueueMessage
+from xdb_sdk.client._operations import READ_AS_DECLARED, ProcessRef, QueueMessage
+from xdb_sdk.client._operator_plans import OperatorPlans
 from xdb_sdk.client._options import ClientOptions
 from xdb_sdk.client._results import (
+    CompleteStateResult,
     ProcessInfo,
     ProcessSummary,
     PublishOrStartResult,
@@ -33,6 +37,7 @@ from xdb_sdk.protocol import (
     ProcessStatus,
     ProcessStopType,
     ReadRequest,
+    StateDecisionBody,
     StateOptionsConfig,
     TableMapping,
     TableWrite,
@@ -42,7 +47,7 @@ T = TypeVar("T")
 Result = TypeVar("Result")
 
 
-class AsyncCalls:
+class AsyncCalls(AsyncOperatorCalls):
     """The calls that need no process class. Calls made at the same time share a request.
 
     A client belongs to the event loop of its first call. Time is the event loop's. A call may be cancelled at any time;
@@ -63,7 +68,7 @@ class AsyncCalls:
     ) -> None:
         self._transport = transport or _http_transport(options.server_url)
         self._envelope = Envelope(self._transport, max_calls=options.max_batch_calls, max_bytes=options.max_batch_bytes)
-        self._operations = Operations(options, _loop_time_s, encoder)
+        self._operations = OperatorPlans(options, _loop_time_s, encoder)
 
     async def __aenter__(self) -> Self:
         """Give the client itself."""
@@ -244,34 +249,6 @@ class AsyncCalls:
         """
         return await self._run(
             self._operations.outputs(ProcessRef(process_id, process_execution_id), type_hint, timeout)
-        )
-
-    async def update_process_config(
-        self,
-        process_id: str,
-        *,
-        worker_url: str | None = None,
-        timeout: timedelta | None = None,
-        process_execution_id: str | None = None,
-        request_id: str | None = None,
-    ) -> None:
-        """Change where the worker of a running execution is, or when it times out.
-
-        Args:
-            process_id: Which process; its current execution, unless `process_execution_id` names another.
-            worker_url: The new base URL; None leaves it.
-            timeout: The new timeout, counted from the start of the execution; zero removes it, None leaves it.
-            process_execution_id: Change exactly this execution.
-            request_id: By which the server knows a repetition of this call; by default a new one.
-
-        Raises:
-            ProcessNotFoundError: There is no such process.
-            ProcessNotRunningError: It is closed.
-        """
-        await self._run(
-            self._operations.update_config(
-                ProcessRef(process_id, process_execution_id), worker_url, timeout, request_id
-            )
         )
 
     async def _pages(self, first: ListRequest) -> AsyncIterator[ProcessSummary]:
@@ -654,6 +631,7 @@ class AsyncUnregisteredClient(AsyncCalls):
         command_id: str | None = None,
         index: int | None = None,
         remember: bool = False,
+        reason: str | None = None,
         process_execution_id: str | None = None,
         request_id: str | None = None,
     ) -> None:
@@ -666,6 +644,7 @@ class AsyncUnregisteredClient(AsyncCalls):
             command_id: Which timer, by the id of its command.
             index: Which timer, from 0, by its place among the state's timers.
             remember: If the state does not wait yet, skip the timer as soon as it does.
+            reason: Why, for its history; at most 1000 characters.
             process_execution_id: Skip in exactly this execution.
             request_id: By which the server knows a repetition of this call; by default a new one.
 
@@ -679,6 +658,45 @@ class AsyncUnregisteredClient(AsyncCalls):
         ref = ProcessRef(process_id, process_execution_id)
         await self._run(
             self._operations.skip_timer(
-                ref, state_id, number, command_id, index, remember=remember, request_id=request_id
+                ref, state_id, number, command_id, index, remember=remember, reason=reason, request_id=request_id
             )
         )
+
+    async def complete_state(
+        self,
+        process_id: str,
+        state_id: str,
+        decision: StateDecisionBody,
+        number: int = 1,
+        *,
+        reason: str | None = None,
+        process_execution_id: str | None = None,
+        request_id: str | None = None,
+    ) -> CompleteStateResult:
+        """End an open state as if its `execute` had returned a decision, whatever it does or waits for.
+
+        An answer of a worker that comes later is dropped, and messages that the state has received are used up.
+
+        Args:
+            process_id: Which process; its current execution, unless `process_execution_id` names another.
+            state_id: Which state.
+            decision: What its `execute` is taken to have returned.
+            number: Which of its executions, from 1.
+            reason: Why, for its history; at most 1000 characters.
+            process_execution_id: Complete a state of exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
+
+        Raises:
+            ClientSideError: There is no such state execution (STATE_NOT_FOUND), or it has ended (STATE_NOT_RUNNING).
+            ProcessNotFoundError: There is no such process.
+            ProcessNotRunningError: It is closed.
+        """
+        ref = ProcessRef(process_id, process_execution_id)
+        return await self._run(self._operations.complete_state(ref, state_id, number, decision, reason, request_id))
+
+    def _state_id_of(self, state: StateReference) -> str:
+        if not isinstance(state, str):
+            raise InvalidArgumentError(
+                f"this client knows no process classes; name the state by its id, not as {state}"
+            )
+        return state

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar, overload
 
+from xdb_sdk._decision import StateDecision
 from xdb_sdk._options import ProcessStartOptions, StateReference
 from xdb_sdk._process import ObjectProcess
 from xdb_sdk._registry import Registry
@@ -12,7 +13,13 @@ from xdb_sdk._schema import DataAttribute, InternalQueue
 from xdb_sdk.client._async_calls import AsyncCalls
 from xdb_sdk.client._operations import ProcessRef, QueueMessage
 from xdb_sdk.client._options import ClientOptions
-from xdb_sdk.client._results import PublishOrStartResult, RpcOrStartResult, StartResult, StateCompletion
+from xdb_sdk.client._results import (
+    CompleteStateResult,
+    PublishOrStartResult,
+    RpcOrStartResult,
+    StartResult,
+    StateCompletion,
+)
 from xdb_sdk.client._transport import AsyncTransport
 from xdb_sdk.client._typed import TypedOperations
 
@@ -486,6 +493,7 @@ class AsyncClient(AsyncCalls):
         command_id: str | None = None,
         index: int | None = None,
         remember: bool = False,
+        reason: str | None = None,
         process_execution_id: str | None = None,
         request_id: str | None = None,
     ) -> None:
@@ -498,6 +506,7 @@ class AsyncClient(AsyncCalls):
             command_id: Which timer, by the id of its command.
             index: Which timer, from 0, by its place among the state's timers.
             remember: If the state does not wait yet, skip the timer as soon as it does.
+            reason: Why, for its history; at most 1000 characters.
             process_execution_id: Skip in exactly this execution.
             request_id: By which the server knows a repetition of this call; by default a new one.
 
@@ -512,6 +521,45 @@ class AsyncClient(AsyncCalls):
         state_id = self._typed.state_id_of(state)
         await self._run(
             self._operations.skip_timer(
-                ref, state_id, number, command_id, index, remember=remember, request_id=request_id
+                ref, state_id, number, command_id, index, remember=remember, reason=reason, request_id=request_id
             )
         )
+
+    async def complete_state(
+        self,
+        process_id: str,
+        process_class: type[ObjectProcess],
+        state: StateReference,
+        decision: StateDecision,
+        number: int = 1,
+        *,
+        reason: str | None = None,
+        process_execution_id: str | None = None,
+        request_id: str | None = None,
+    ) -> CompleteStateResult:
+        """End an open state as if its `execute` had returned a decision, whatever it does or waits for.
+
+        An answer of a worker that comes later is dropped, and messages that the state has received are used up.
+
+        Args:
+            process_id: Which process; its current execution, unless `process_execution_id` names another.
+            process_class: Its class, which declares the states.
+            state: Which state, by class or id.
+            decision: What its `execute` is taken to have returned.
+            number: Which of its executions, from 1.
+            reason: Why, for its history; at most 1000 characters.
+            process_execution_id: Complete a state of exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
+
+        Raises:
+            ClientSideError: There is no such state execution (STATE_NOT_FOUND), or it has ended (STATE_NOT_RUNNING).
+            InvalidArgumentError: The class has no such state, or the decision does not fit it; nothing was sent.
+            ProcessNotFoundError: There is no such process.
+            ProcessNotRunningError: It is closed.
+        """
+        ref = ProcessRef(process_id, process_execution_id)
+        plan = self._typed.complete_state(ref, process_class, state, number, decision, reason, request_id)
+        return await self._run(plan)
+
+    def _state_id_of(self, state: StateReference) -> str:
+        return self._typed.state_id_of(state)

@@ -433,6 +433,7 @@ class Operations:
         index: int | None,
         *,
         remember: bool,
+        reason: str | None,
         request_id: str | None,
     ) -> Plan[None]:
         """Complete a timer command now."""
@@ -446,20 +447,28 @@ class Operations:
                 command_id=check_optional_name(command_id, "command id"),
                 index=index,
                 remember=remember,
+                reason=reason,
             )
         yield from self._change("skip-timer", f"skip timer of {ref}", request, DoneAnswer)
 
     def update_config(
-        self, ref: ProcessRef, worker_url: str | None, timeout: timedelta | None, request_id: str | None
+        self,
+        ref: ProcessRef,
+        worker_url: str | None,
+        timeout: timedelta | None,
+        reason: str | None,
+        request_id: str | None,
     ) -> Plan[None]:
         """Change the worker URL or the timeout."""
         if worker_url is None and timeout is None:
             raise InvalidArgumentError("update_process_config changes nothing; give worker_url or timeout")
-        request = UpdateConfigRequest(
-            **self._change_of(ref, request_id),
-            worker_url=None if worker_url is None else base_url(worker_url, "worker_url"),
-            timeout_ms=None if timeout is None else to_milliseconds(timeout, "timeout"),
-        )
+        with refusing_invalid(f"update config of {ref}"):
+            request = UpdateConfigRequest(
+                **self._change_of(ref, request_id),
+                worker_url=None if worker_url is None else base_url(worker_url, "worker_url"),
+                timeout_ms=None if timeout is None else to_milliseconds(timeout, "timeout"),
+                reason=reason,
+            )
         yield from self._change("update-config", f"update config of {ref}", request, DoneAnswer)
 
     def unregistered_rpc_arguments(

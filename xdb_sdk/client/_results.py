@@ -118,6 +118,7 @@ class StateExecutionInfo:
         attempt: The attempt that runs, or will next, from 1.
         running_since: Since when that attempt is due; None if it is not yet, or the state waits for its commands.
         next_attempt_at: When that attempt will be made; None if it is due.
+        held_due_at: When that attempt would be made, were the execution not paused; None while it is not.
         retry_policy: What was frozen for the method that runs, or will next; None once the state has ended.
         timers: What it waits for, in the order of its commands.
         queue_commands: What it waits for, in the order of its commands.
@@ -133,6 +134,7 @@ class StateExecutionInfo:
     closed_at: datetime | None
     running_since: datetime | None
     next_attempt_at: datetime | None
+    held_due_at: datetime | None = None
     retry_policy: RetryPolicy | None
     last_failure: AttemptFailure | None
     timers: tuple[TimerInfo, ...]
@@ -161,6 +163,7 @@ class ProcessInfo(ProcessSummary):
         object_id: Primary key of the row it is mapped to, in table `table_name`; both None without a table.
         timeout_at: When it times out; None if never.
         graceful_complete_requested: It completes as soon as no state is open.
+        paused_at: Since when its states are not called; None while they are.
         reason: Why it was stopped, in the words of who stopped it.
         states: The open state executions; with `include={"closed_states"}` also those of the latest 1,000 that are
             closed. In order of creation.
@@ -173,6 +176,7 @@ class ProcessInfo(ProcessSummary):
     table_name: str | None
     timeout_at: datetime | None
     graceful_complete_requested: bool
+    paused_at: datetime | None = None
     reason: str | None
     error: ProcessError | None
     outputs: tuple[StateOutput, ...]
@@ -214,6 +218,37 @@ class StopResult(ChangeResult):
 
     status: ProcessStatus
     changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseResult(ChangeResult):
+    """What came of a pause or a resumption; `changed` is false if the execution was paused, or not, already."""
+
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteStateResult(ChangeResult):
+    """Status of the execution after the decision about a state."""
+
+    status: ProcessStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkResult:
+    """What came of a call for many executions.
+
+    Attributes:
+        examined: How many running executions were looked at.
+        matched: To how many of them the filters fit.
+        changed: How many were changed; others had closed or changed meanwhile. 0 in a dry run.
+        processes: In a dry run, those that would be changed; empty otherwise.
+    """
+
+    examined: int
+    matched: int
+    changed: int
+    processes: tuple[ProcessSummary, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,6 +317,7 @@ def process_info(wire: DescribeAnswer) -> ProcessInfo:
         table_name=wire.table_name,
         timeout_at=optional_instant(wire.timeout_at_ms),
         graceful_complete_requested=wire.graceful_complete_requested,
+        paused_at=optional_instant(wire.paused_at_ms),
         reason=wire.reason,
         error=_process_error(wire.error),
         outputs=state_outputs(wire.outputs),
@@ -336,6 +372,7 @@ def _state_execution(wire: WireStateExecution) -> StateExecutionInfo:
         closed_at=optional_instant(wire.closed_at_ms),
         running_since=optional_instant(wire.running_since_ms),
         next_attempt_at=optional_instant(wire.next_attempt_at_ms),
+        held_due_at=optional_instant(wire.held_due_at_ms),
         retry_policy=None if wire.retry_policy is None else RetryPolicy.from_wire(wire.retry_policy),
         last_failure=_attempt_failure(wire),
         timers=tuple(

@@ -7,12 +7,15 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
 
 from xdb_sdk._encoding import DEFAULT_ENCODER, ObjectEncoder
-from xdb_sdk._options import ProcessStartOptions
+from xdb_sdk._errors import InvalidArgumentError
+from xdb_sdk._options import ProcessStartOptions, StateReference
 from xdb_sdk.client._clock import ClientClock, SystemClock
 from xdb_sdk.client._exchange import Call, ClientClosedError, Outcome, Pause, Plan
-from xdb_sdk.client._operations import READ_AS_DECLARED, Operations, ProcessRef, QueueMessage
+from xdb_sdk.client._operations import READ_AS_DECLARED, ProcessRef, QueueMessage
+from xdb_sdk.client._operator_plans import OperatorPlans
 from xdb_sdk.client._options import ClientOptions
 from xdb_sdk.client._results import (
+    CompleteStateResult,
     ProcessInfo,
     ProcessSummary,
     PublishOrStartResult,
@@ -23,6 +26,7 @@ from xdb_sdk.client._results import (
     StopResult,
     process_summary,
 )
+from xdb_sdk.client._sync_operators import SyncOperatorCalls
 from xdb_sdk.client._tracing import call_span
 from xdb_sdk.client._transport import Transport, TransportError
 from xdb_sdk.protocol import (
@@ -33,6 +37,7 @@ from xdb_sdk.protocol import (
     ProcessStatus,
     ProcessStopType,
     ReadRequest,
+    StateDecisionBody,
     StateOptionsConfig,
     TableMapping,
     TableWrite,
@@ -42,7 +47,7 @@ T = TypeVar("T")
 Result = TypeVar("Result")
 
 
-class SyncCalls:
+class SyncCalls(SyncOperatorCalls):
     """The calls that need no process class. May be used by several threads at once.
 
     Every call raises, beside what it names:
@@ -61,7 +66,7 @@ class SyncCalls:
     ) -> None:
         self._clock = clock or SystemClock()
         self._transport = transport or _http_transport(options.server_url)
-        self._operations = Operations(options, self._clock.now_s, encoder)
+        self._operations = OperatorPlans(options, self._clock.now_s, encoder)
         self._lock = threading.Lock()
         self._requests_under_way = 0
         self._is_closed = False
@@ -249,34 +254,6 @@ class SyncCalls:
         """
         ref = ProcessRef(process_id, process_execution_id)
         return self._run(self._operations.outputs(ref, type_hint, timeout))
-
-    def update_process_config(
-        self,
-        process_id: str,
-        *,
-        worker_url: str | None = None,
-        timeout: timedelta | None = None,
-        process_execution_id: str | None = None,
-        request_id: str | None = None,
-    ) -> None:
-        """Change where the worker of a running execution is, or when it times out.
-
-        Args:
-            process_id: Which process; its current execution, unless `process_execution_id` names another.
-            worker_url: The new base URL; None leaves it.
-            timeout: The new timeout, counted from the start of the execution; zero removes it, None leaves it.
-            process_execution_id: Change exactly this execution.
-            request_id: By which the server knows a repetition of this call; by default a new one.
-
-        Raises:
-            ProcessNotFoundError: There is no such process.
-            ProcessNotRunningError: It is closed.
-        """
-        self._run(
-            self._operations.update_config(
-                ProcessRef(process_id, process_execution_id), worker_url, timeout, request_id
-            )
-        )
 
     def _pages(self, first: ListRequest) -> Iterator[ProcessSummary]:
         request: ListRequest | None = first
@@ -669,6 +646,7 @@ class UnregisteredClient(SyncCalls):
         command_id: str | None = None,
         index: int | None = None,
         remember: bool = False,
+        reason: str | None = None,
         process_execution_id: str | None = None,
         request_id: str | None = None,
     ) -> None:
@@ -681,6 +659,7 @@ class UnregisteredClient(SyncCalls):
             command_id: Which timer, by the id of its command.
             index: Which timer, from 0, by its place among the state's timers.
             remember: If the state does not wait yet, skip the timer as soon as it does.
+            reason: Why, for its history; at most 1000 characters.
             process_execution_id: Skip in exactly this execution.
             request_id: By which the server knows a repetition of this call; by default a new one.
 
@@ -694,6 +673,45 @@ class UnregisteredClient(SyncCalls):
         ref = ProcessRef(process_id, process_execution_id)
         self._run(
             self._operations.skip_timer(
-                ref, state_id, number, command_id, index, remember=remember, request_id=request_id
+                ref, state_id, number, command_id, index, remember=remember, reason=reason, request_id=request_id
             )
         )
+
+    def complete_state(
+        self,
+        process_id: str,
+        state_id: str,
+        decision: StateDecisionBody,
+        number: int = 1,
+        *,
+        reason: str | None = None,
+        process_execution_id: str | None = None,
+        request_id: str | None = None,
+    ) -> CompleteStateResult:
+        """End an open state as if its `execute` had returned a decision, whatever it does or waits for.
+
+        An answer of a worker that comes later is dropped, and messages that the state has received are used up.
+
+        Args:
+            process_id: Which process; its current execution, unless `process_execution_id` names another.
+            state_id: Which state.
+            decision: What its `execute` is taken to have returned.
+            number: Which of its executions, from 1.
+            reason: Why, for its history; at most 1000 characters.
+            process_execution_id: Complete a state of exactly this execution.
+            request_id: By which the server knows a repetition of this call; by default a new one.
+
+        Raises:
+            ClientSideError: There is no such state execution (STATE_NOT_FOUND), or it has ended (STATE_NOT_RUNNING).
+            ProcessNotFoundError: There is no such process.
+            ProcessNotRunningError: It is closed.
+        """
+        ref = ProcessRef(process_id, process_execution_id)
+        return self._run(self._operations.complete_state(ref, state_id, number, decision, reason, request_id))
+
+    def _state_id_of(self, state: StateReference) -> str:
+        if not isinstance(state, str):
+            raise InvalidArgumentError(
+                f"this client knows no process classes; name the state by its id, not as {state}"
+            )
+        return state

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from xdb_sdk._attributes import AttributeValues, decode_attributes, encode_attributes
+from xdb_sdk._decision import StateDecision, decision_to_wire
 from xdb_sdk._definition import ProcessDefinition, RpcDefinition
 from xdb_sdk._errors import InvalidArgumentError, NotRegisteredError
 from xdb_sdk._names import check_name, check_optional_name
@@ -14,8 +15,9 @@ from xdb_sdk._process import ObjectProcess
 from xdb_sdk._registry import Registry
 from xdb_sdk._schema import DataAttribute, key_list, key_name
 from xdb_sdk.client._exchange import Plan
-from xdb_sdk.client._operations import Operations, ProcessRef, QueueMessage, RpcArguments
-from xdb_sdk.client._results import PublishOrStartResult, RpcOrStartResult
+from xdb_sdk.client._operations import ProcessRef, QueueMessage, RpcArguments
+from xdb_sdk.client._operator_plans import OperatorPlans
+from xdb_sdk.client._results import CompleteStateResult, PublishOrStartResult, RpcOrStartResult
 from xdb_sdk.protocol import Json, Message, StartRequest, TableMapping, TableWrite
 
 ProcessClass = type[ObjectProcess]
@@ -29,7 +31,7 @@ class TypedOperations:
         operations: The same operations in names and JSON values.
     """
 
-    def __init__(self, registry: Registry, operations: Operations) -> None:
+    def __init__(self, registry: Registry, operations: OperatorPlans) -> None:
         self._registry = registry
         self._operations = operations
 
@@ -143,6 +145,23 @@ class TypedOperations:
         if encoded.columns and definition.table:
             tables.append(TableWrite(table_name=definition.table.table_name, columns=encoded.columns))
         return self._operations.set_attributes(ref, tables, encoded.local, request_id)
+
+    def complete_state(
+        self,
+        ref: ProcessRef,
+        process_class: ProcessClass,
+        state: StateReference,
+        number: int,
+        decision: StateDecision,
+        reason: str | None,
+        request_id: str | None,
+    ) -> Plan[CompleteStateResult]:
+        """End a state by a decision, which is encoded as its worker would."""
+        definition = self._registry.process_of(process_class)
+        state_id = definition.state_of(state).state_id
+        return self._operations.complete_state(
+            ref, state_id, number, decision_to_wire(decision, definition), reason, request_id
+        )
 
     def state_id_of(self, state: StateReference) -> str:
         """Find the id of a state that is named by class, in whichever registered processes it is.

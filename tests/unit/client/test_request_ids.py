@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.client.doubles import SERVER_LOST, HandClock, Outcome, ScriptedTransport, error, good
 from tests.unit.client.processes import Bare, Form, Kit, SignUp, WaitState
-from xdb_sdk import IdReusePolicy, InvalidArgumentError, NotRegisteredError, ProcessStartOptions
+from xdb_sdk import IdReusePolicy, InvalidArgumentError, NotRegisteredError, ProcessStartOptions, StateDecision
 from xdb_sdk.client import (
     Client,
     ClientOptions,
@@ -23,27 +23,45 @@ from xdb_sdk.client import (
 )
 from xdb_sdk.client._request_ids import new_request_id
 from xdb_sdk.protocol import (
+    BulkAnswer,
+    CloseType,
+    CompleteStateAnswer,
     DoneAnswer,
+    PauseAnswer,
     ProcessStatus,
     PublishAnswer,
     PublishOrStartAnswer,
     RpcOrStartAnswer,
     RpcServiceAnswer,
     StartAnswer,
+    StateDecisionBody,
     StopAnswer,
     TableMapping,
+    ThreadCloseDecision,
     WireModel,
 )
 
 OF = {"process_execution_id": "e-1"}
 STARTED, DONE = StartAnswer(**OF), DoneAnswer(**OF)
 STOPPED = StopAnswer(**OF, status=ProcessStatus.TERMINATED)
+PAUSED, STATE_COMPLETED = PauseAnswer(**OF), CompleteStateAnswer(**OF, status=ProcessStatus.RUNNING)
+CHANGED_MANY, END = BulkAnswer(examined=1, matched=1, changed=1), ThreadCloseDecision(close_type=CloseType.DEAD_END)
 PUBLISHED = PublishAnswer(**OF, published=1)
 PUBLISHED_OR_STARTED = PublishOrStartAnswer(**OF, published=1, started=True)
 RETURNED, RETURNED_OR_STARTED = RpcServiceAnswer(**OF), RpcOrStartAnswer(**OF, started=True)
 FORM = {"email": "a@b.c", "age": 7}
 
 TypedCall = tuple[Callable[..., Any], WireModel]
+OF_MANY: dict[str, TypedCall] = {
+    "stop_processes": (lambda c, **ids: c.stop_processes(**ids), CHANGED_MANY),
+    "replace_worker_url": (lambda c, **ids: c.replace_worker_url("http://new", **ids), CHANGED_MANY),
+}
+"""About many executions: one id for all that is changed, by which each of the changes is known."""
+OF_OPERATORS: dict[str, TypedCall] = {
+    "pause_process": (lambda c, **ids: c.pause_process("p", **ids), PAUSED),
+    "resume_process": (lambda c, **ids: c.resume_process("p", **ids), PAUSED),
+    **OF_MANY,
+}
 TYPED: dict[str, TypedCall] = {
     "start_process": (lambda c, **ids: c.start_process("p", Bare, **ids), STARTED),
     "start_object_process": (lambda c, **ids: c.start_object_process("p", SignUp, 7, 5, **ids), STARTED),
@@ -69,6 +87,12 @@ TYPED: dict[str, TypedCall] = {
     "skip_timer": (lambda c, **ids: c.skip_timer("p", WaitState, index=0, **ids), DONE),
     "stop_process": (lambda c, **ids: c.stop_process("p", **ids), STOPPED),
     "update_process_config": (lambda c, **ids: c.update_process_config("p", timeout=timedelta(1), **ids), DONE),
+    "retry_state": (lambda c, **ids: c.retry_state("p", WaitState, **ids), DONE),
+    "complete_state": (
+        lambda c, **ids: c.complete_state("p", SignUp, WaitState, StateDecision.dead_end(), **ids),
+        STATE_COMPLETED,
+    ),
+    **OF_OPERATORS,
 }
 BY_NAMES: dict[str, TypedCall] = {
     "start_process": (lambda c, **ids: c.start_process("p", "T", **ids), STARTED),
@@ -82,6 +106,12 @@ BY_NAMES: dict[str, TypedCall] = {
     "skip_timer": (lambda c, **ids: c.skip_timer("p", "S", index=0, **ids), DONE),
     "stop_process": (lambda c, **ids: c.stop_process("p", **ids), STOPPED),
     "update_process_config": (lambda c, **ids: c.update_process_config("p", timeout=timedelta(1), **ids), DONE),
+    "retry_state": (lambda c, **ids: c.retry_state("p", "S", **ids), DONE),
+    "complete_state": (
+        lambda c, **ids: c.complete_state("p", "S", StateDecisionBody(thread_close_decision=END), **ids),
+        STATE_COMPLETED,
+    ),
+    **OF_OPERATORS,
 }
 
 
@@ -201,7 +231,11 @@ def test_a_stop_tells_that_it_was_made_before() -> None:
     )
 
 
-@EVERY_CHANGE
+@pytest.mark.parametrize(
+    ("kit_type", "name"),
+    [(kit, name) for kit, name in CHANGING if name not in OF_MANY],
+    ids=[f"{kit.__name__} {name}" for kit, name in CHANGING if name not in OF_MANY],
+)
 def test_an_id_that_was_used_for_something_else_is_logged_with_the_call(
     kit_type: type[Any], name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
