@@ -139,6 +139,7 @@ class Server:
             max_pending=settings.max_pending_events,
             # SQLite has one transaction at a time in any case.
             max_transactions=1 if keeper is None else part_options.transactions_at_a_time(settings),
+            history_rules=part_options.history_rules(settings),
         )
         sink = CommitterSink(self.committer)
         if not settings.allowed_worker_urls.is_any:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 from server_stub.core.allowed_urls import ANY_URL, AllowedUrls
 from server_stub.core.cluster import Role
+from server_stub.core.history import NO_NAMESPACES, Namespaces
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -167,6 +168,16 @@ class ServerSettings:
     on_request_mismatch: Annotated[
         MismatchRule, "What a request id that asks for something else gets: WARN the first answer, REJECT a 409."
     ] = MismatchRule.WARN
+    history_off: Annotated[
+        Namespaces, "Namespaces whose executions start without a history, separated by commas, or * for all."
+    ] = NO_NAMESPACES
+    history_values: Annotated[
+        Namespaces, "Namespaces whose histories have the values of your columns, too, or * for all."
+    ] = NO_NAMESPACES
+    max_history_events: Annotated[
+        int, "With how many events the history of an execution is full; at a fifth of it a warning is logged."
+    ] = 50_000
+    max_history_bytes: Annotated[int, "With how much data the history of an execution is full; likewise."] = 50 * MIB
     upkeep_interval: Annotated[timedelta, "How often is looked for what is to be forgotten."] = timedelta(minutes=1)
 
     num_shards: Annotated[
@@ -415,6 +426,7 @@ _PARSERS: Mapping[Any, Callable[[str], Any]] = {
     Mapping[str, str]: _parse_headers,
     frozenset[Role]: _parse_roles,
     AllowedUrls: AllowedUrls.parse,
+    Namespaces: Namespaces.parse,
 }
 
 

@@ -3,6 +3,7 @@
 from server_stub.api.limits import ApiLimits
 from server_stub.cluster.keeper import KeeperOptions
 from server_stub.config import MismatchRule, ServerSettings
+from server_stub.core.history import HistoryRules
 from server_stub.delivery.delivery import DeliveryOptions
 from server_stub.delivery.poller import PollerOptions
 from server_stub.dispatch.options import DispatchOptions
@@ -94,6 +95,16 @@ def claims(settings: ServerSettings, *, num_shards: int) -> Claims:
         num_shards=num_shards,
         lifetime_ms=round(settings.request_ttl.total_seconds() * 1_000),
         rejects_mismatch=settings.on_request_mismatch is MismatchRule.REJECT,
+    )
+
+
+def history_rules(settings: ServerSettings) -> HistoryRules:
+    """Say what is recorded."""
+    return HistoryRules(
+        off_in=settings.history_off,
+        values_in=settings.history_values,
+        max_events=settings.max_history_events,
+        max_bytes=settings.max_history_bytes,
     )
 
 

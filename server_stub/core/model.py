@@ -192,9 +192,9 @@ class ProcessExecution:
     """The `sequence_id` of the next message of any queue of the execution."""
     next_wait_order: int = 1
     """Rank of the next wait to be registered; the oldest wait is served first."""
-    shard_id: int = 0
     paused_at_ms: int | None = None
     """Since when no call of its states is made; None while calls are."""
+    shard_id: int = 0
     create_request_id: str | None = None
     """Of the request that started it, which starts no other while this one is current, however late it comes again."""
     trace_context: str | None = None
@@ -283,13 +283,13 @@ class StateExecution:
     attempt: int = 1
     first_attempt_at_ms: int | None = None
     due_at_ms: int | None = None
+    held_due_at_ms: int | None = None
+    """What `due_at_ms` would be, were the execution not paused; None while it is not."""
     wait: Wait | None = None
     """Set while wait_until_status is WAITING_COMMANDS_COMPLETED."""
     command_results: CommandResultsBody | None = None
     """Set once triggered: what every attempt of execute is given."""
     state_locals: Mapping[str, Json] = field(default_factory=dict)
-    held_due_at_ms: int | None = None
-    """What `due_at_ms` would be, were the execution not paused; None while it is not."""
     last_failure: AttemptFailureInfo | None = None
     last_database_error: DatabaseErrorInfo | None = None
     output: JsonText | None = None

@@ -210,8 +210,8 @@ def script(dialect: SchemaDialect, *, upgrade_from: int | None, num_shards: int)
 def _in_transaction(dialect: SchemaDialect, change: SchemaChange) -> list[str]:
     definitions = [re.sub(r"\s+\n", "\n", definition.sql) for definition in change.definitions]
     if dialect.has_transactional_ddl:
-        return ["BEGIN", *definitions, *change.row_statements, "COMMIT"]
-    return [*definitions, "BEGIN", *change.row_statements, "COMMIT"]
+        return ["BEGIN", *definitions, *change.row_statements, *change.drops, "COMMIT"]
+    return [*definitions, "BEGIN", *change.row_statements, "COMMIT", *change.drops]
 
 
 def shard_rows(num_shards: int) -> str:

@@ -61,7 +61,7 @@ async def test_an_upgrade_keeps_every_value_of_every_row(database: SchemaDatabas
 async def test_an_upgrade_makes_what_user_code_recorded_events_of_the_histories(database: SchemaDatabase) -> None:
     await install_version_1(database)
     event = "INSERT INTO xdb_sys_user_event (row_id, process_execution_id, at_ms, name, data) VALUES "
-    await database.run([event + """(3, 'former-000002', 1767225602000, 'said "so" – \\\\', '[1,{"a":2}]')"""])
+    await database.run([event + """(3, 'former-000002', 1767225602000, 'said "so" – \\', '[1,{"a":2}]')"""])
 
     await database.upgrade()
 

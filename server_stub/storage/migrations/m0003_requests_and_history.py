@@ -46,7 +46,9 @@ SET next_event_id = (
     history_bytes = (
         SELECT coalesce(sum({size}), 0) FROM xdb_sys_history h
         WHERE h.process_execution_id = xdb_sys_process_execution.process_execution_id)"""
-_TOLD_ON_MYSQL: Final = """concat('{"name":', json_quote(name), ',"values":', data, '}')"""
+# As bytes: what json_quote gives may have another collation than the column.
+_TOLD_ON_MYSQL: Final = """convert(
+        concat('{"name":', cast(json_quote(name) AS binary), ',"values":', cast(data AS binary), '}') USING utf8mb4)"""
 _TOLD: Final = {
     SchemaDialect.SQLITE: """'{"name":' || json_quote(name) || ',"values":' || data || '}'""",
     SchemaDialect.POSTGRESQL: """'{"name":' || to_json(name)::text || ',"values":' || data || '}'""",
