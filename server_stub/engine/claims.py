@@ -30,8 +30,6 @@ class Claims:
         request: RepeatableRequest,
         key: ProcessKey,
         request_type: RequestType,
-        *,
-        request_id: str | None = None,
     ) -> RequestClaim | None:
         """Give the claim of a request; None for one without an id, which is carried out however often it comes.
 
@@ -39,13 +37,11 @@ class Claims:
             request: What is asked for.
             key: The process id that it is about.
             request_type: Of what kind it is.
-            request_id: The id, if the request is a half of one that has it.
         """
-        request_id = request_id or request.request_id
-        if request_id is None:
+        if request.request_id is None:
             return None
         return RequestClaim(
-            key=RequestKey(*key, request_type, request_id),
+            key=RequestKey(*key, request_type, request.request_id),
             fingerprint=fingerprint_of(request),
             shard_id=shard_of(key, self._num_shards),
             lifetime_ms=self._lifetime_ms,

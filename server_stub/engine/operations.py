@@ -12,15 +12,15 @@ from server_stub.core.client_events import (
     StopProcess,
 )
 from server_stub.core.model import ProcessExecution, ProcessKey, RequestType
-from server_stub.core.once_events import HalfClaims, PublishOrStart
+from server_stub.core.once_events import HalfClaims, PublishOrStart, of_halves
 from server_stub.core.ports import (
     Clock,
     ProcessLookup,
     Store,
 )
 from server_stub.core.reads import loaded_data, plan_reads
-from server_stub.core.refusals import InvalidAnswer, Refused, process_not_found
-from server_stub.core.requests import AnswerT, RequestClaim
+from server_stub.core.refusals import InvalidAnswer, process_not_found
+from server_stub.core.requests import RequestClaim
 from server_stub.core.shards import shard_of
 from server_stub.dispatch.dispatcher import Dispatcher
 from server_stub.engine.answered import answered
@@ -110,7 +110,7 @@ class Operations(OperatorCalls):
         options: OperationsOptions,
     ) -> None:
         deadlines = Deadlines(options.commit_timeout_s)
-        commits = Commits(committer, deadlines, claims)
+        commits = Commits(committer, deadlines, claims, store, clock)
         super().__init__(commits, claims, store, options.allowed_worker_urls)
         self._finder = ProcessFinder(store)
         self._rpcs = RpcCalls(committer, dispatcher, deadlines, max_timeout_ms=options.max_rpc_timeout_ms)
@@ -135,8 +135,7 @@ class Operations(OperatorCalls):
         try:
             event = await self._start_event(request)
         except ServiceError:
-            # What is wrong by now may have been right when the request was carried out.
-            if known := await self._known(claim, StartAnswer):
+            if known := await self._commits.known(claim, StartAnswer):
                 return known
             raise
         return await self._commits.once(event, claim, StartAnswer)
@@ -169,12 +168,23 @@ class Operations(OperatorCalls):
         claims = None
         if request.request_id is not None:
             start_claim = self._claims.of(start, key, RequestType.START)
-            claim = self._claims.of(publish, key, RequestType.PUBLISH, request_id=request.request_id)
+            claim = self._claims.of(publish, key, RequestType.PUBLISH)
             assert start_claim is not None and claim is not None, "there is a request id"  # noqa: PT018  # not a test
             claims = HalfClaims(start_claim, claim)
-        answer = await self._commits.commit(PublishOrStart(await self._start_event(start), publish, claims))
+        try:
+            event = await self._start_event(start)
+        except ServiceError:
+            if claims is not None and (known := await self._known_halves(claims)):
+                return known
+            raise
+        answer = await self._commits.commit(PublishOrStart(event, publish, claims))
         self._claims.count(RequestType.PUBLISH, answer)
         return answer
+
+    async def _known_halves(self, claims: HalfClaims) -> PublishOrStartAnswer | None:
+        started = await self._commits.known(claims.start, StartAnswer)
+        published = await self._commits.known(claims.other, PublishAnswer)
+        return of_halves(started, published) if started and published else None
 
     async def set_attributes(self, request: SetAttributesRequest) -> DoneAnswer:
         """Write attributes from outside (semantics 6.5)."""
@@ -221,7 +231,7 @@ class Operations(OperatorCalls):
         return await self._rpc(request, claim)
 
     async def _rpc(self, request: RpcRequest, claim: RequestClaim | None) -> RpcServiceAnswer:
-        known = await self._known(claim, RpcServiceAnswer)
+        known = await self._commits.known(claim, RpcServiceAnswer)
         if known is not None:
             return known
         answer = await self._rpcs.call(await self._find(request), request, request.trace_context, claim)
@@ -288,20 +298,6 @@ class Operations(OperatorCalls):
         if process is None:
             raise of_refused(process_not_found(request))
         return process
-
-    async def _known(self, claim: RequestClaim | None, answer_type: type[AnswerT]) -> AnswerT | None:
-        """Give the answer of a request that was carried out before, as far as is known without its locks."""
-        if claim is None:
-            return None
-        record = (await answered(self._store.find_requests([claim.key]))).get(claim.key)
-        if record is None or record.result is None or record.expires_at_ms <= self._clock():
-            return None
-        try:
-            answer = claim.answer(record, answer_type)
-        except Refused as refused:
-            raise of_refused(refused) from refused
-        self._claims.count(claim.key.request_type, answer)
-        return answer
 
 
 def _key(request: ProcessRequest | StartRequest) -> ProcessKey:

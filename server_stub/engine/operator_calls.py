@@ -18,7 +18,7 @@ from server_stub.core.operator_events import (
     is_replaced,
 )
 from server_stub.core.ports import Store
-from server_stub.core.requests import AnswerT
+from server_stub.core.requests import AnswerT, RequestClaim
 from server_stub.engine.answered import answered
 from server_stub.engine.claims import Claims
 from server_stub.engine.commits import Commits
@@ -104,7 +104,13 @@ class OperatorCalls:
         """Change the worker URL or the timeout of a running execution."""
         event = request
         if request.worker_url is not None:
-            worker_url = checked_worker_url(request.worker_url, self._allowed_worker_urls)
+            try:
+                worker_url = checked_worker_url(request.worker_url, self._allowed_worker_urls)
+            except ServiceError:
+                claim = self._claim(request, RequestType.UPDATE_CONFIG)
+                if known := await self._commits.known(claim, DoneAnswer):
+                    return known
+                raise
             event = request.model_copy(update={"worker_url": worker_url})
         return await self._once(UpdateConfig(event), request, RequestType.UPDATE_CONFIG, DoneAnswer)
 
@@ -131,8 +137,10 @@ class OperatorCalls:
     async def _once(
         self, event: Event[AnswerT], request: OperatorRequest, request_type: RequestType, answer_type: type[AnswerT]
     ) -> AnswerT:
-        claim = self._claims.of(request, ProcessKey(request.namespace, request.process_id), request_type)
-        return await self._commits.once(event, claim, answer_type)
+        return await self._commits.once(event, self._claim(request, request_type), answer_type)
+
+    def _claim(self, request: OperatorRequest, request_type: RequestType) -> RequestClaim | None:
+        return self._claims.of(request, ProcessKey(request.namespace, request.process_id), request_type)
 
     async def _change_many(
         self,
