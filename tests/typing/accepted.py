@@ -40,6 +40,11 @@ def rpcs_give_what_they_return(client: Client) -> None:
     client.invoke_rpc("s-7", Signup.untyped, 3)
 
 
+def or_start_gives_what_rpcs_return_and_takes_what_queues_carry(client: Client) -> None:
+    assert_type(client.rpc_or_start("s-7", Signup, Signup.verify, "email").output, str)
+    assert_type(client.rpc_or_start("s-7", Signup, Signup.bare, request_id="r-1").output, int)
+
+
 def rpcs_may_be_named_by_an_instance(client: Client, signup: Signup) -> None:
     assert_type(client.invoke_rpc("s-7", signup.verify, "email"), str)
     assert_type(client.invoke_rpc("s-7", signup.bare), int)

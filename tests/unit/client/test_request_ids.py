@@ -41,7 +41,7 @@ from xdb_sdk.protocol import (
     WireModel,
 )
 
-OF = {"process_execution_id": "e-1"}
+OF: dict[str, Any] = {"process_execution_id": "e-1"}
 STARTED, DONE = StartAnswer(**OF), DoneAnswer(**OF)
 STOPPED = StopAnswer(**OF, status=ProcessStatus.TERMINATED)
 PAUSED, STATE_COMPLETED = PauseAnswer(**OF), CompleteStateAnswer(**OF, status=ProcessStatus.RUNNING)
