@@ -195,11 +195,13 @@ class Server:
         self.metrics = ServerMetrics(
             Sources(
                 requests=self.api.measures,
+                claims=self.claims,
                 committer=self.committer,
                 dispatcher=self.dispatcher,
                 delivery=self._delivery,
                 waiters=self._waiters,
                 store=store,
+                upkeep=self._upkeep,
                 clock=clock,
                 keeper=keeper,
             )

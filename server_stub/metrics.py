@@ -25,11 +25,14 @@ from prometheus_client.utils import floatToGoString
 from server_stub.api.measures import RequestMeasures
 from server_stub.cluster.keeper import ShardKeeper
 from server_stub.core.measures import Histogram
+from server_stub.core.model import RequestType
 from server_stub.core.ports import Clock, Store
 from server_stub.delivery.delivery import Delivery
 from server_stub.dispatch.dispatcher import Dispatcher
+from server_stub.engine.claims import Claims
 from server_stub.engine.committer import Committer
 from server_stub.engine.waiters import Waiters
+from server_stub.upkeep.upkeep import Upkeep
 
 _Value: TypeAlias = float | Histogram
 _Labels: TypeAlias = tuple[str, ...]
@@ -40,11 +43,13 @@ class Sources:
     """The parts of a server that are asked; `keeper` is None where it has its database to itself."""
 
     requests: RequestMeasures
+    claims: Claims
     committer: Committer
     dispatcher: Dispatcher
     delivery: Delivery
     waiters: Waiters
     store: Store
+    upkeep: Upkeep
     clock: Clock
     keeper: ShardKeeper | None
 
@@ -118,6 +123,10 @@ def _requests(sources: Sources) -> Iterable[tuple[_Labels, _Value]]:
         labels = (operation, f"{status // 100}xx")
         totals[labels] = totals.get(labels, 0) + count
     return totals.items()
+
+
+def _by_type(counts: Mapping[RequestType, int]) -> Iterable[tuple[_Labels, _Value]]:
+    return [((request_type.name.lower(),), count) for request_type, count in counts.items()]
 
 
 def _worker_calls(sources: Sources) -> Iterable[tuple[_Labels, _Value]]:
@@ -194,6 +203,27 @@ SERVER_METRICS: Sequence[ServerMetric] = (
         "Calls in each batch request of a client.",
         (),
         _one(lambda sources: sources.requests.batch_calls),
+    ),
+    ServerMetric(
+        _COUNTER,
+        "xdb_server_request_duplicates_total",
+        "Calls of clients that were answered by their request id: they had been carried out before.",
+        ("type",),
+        lambda sources: _by_type(sources.claims.duplicates),
+    ),
+    ServerMetric(
+        _COUNTER,
+        "xdb_server_request_mismatches_total",
+        "Those among the duplicates that asked for something else than the first call with their request id.",
+        ("type",),
+        lambda sources: _by_type(sources.claims.mismatches),
+    ),
+    ServerMetric(
+        _COUNTER,
+        "xdb_server_requests_forgotten_total",
+        "Request ids that had expired and were deleted.",
+        (),
+        _one(lambda sources: sources.upkeep.forgotten_requests),
     ),
     ServerMetric(
         _GAUGE,

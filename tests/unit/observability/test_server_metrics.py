@@ -13,7 +13,7 @@ from server_stub.metrics import SERVER_METRICS
 from tests.support.scraping import OPENMETRICS, get, of, openmetrics_names, scrape
 from tests.support.system import SERVER_URL, WORKER_URL, System
 from tests.unit.observability.processes import Sleep, Walk
-from xdb_sdk import ProcessAlreadyStartedError, UnavailableError, Worker, WorkerOptions
+from xdb_sdk import ProcessAlreadyStartedError, ProcessStopType, UnavailableError, Worker, WorkerOptions
 
 
 async def walk(system: System) -> None:
@@ -46,6 +46,32 @@ async def test_calls_that_travel_together_are_counted_one_by_one(system: System)
     assert samples[of("xdb_server_request_calls_sum")] == 5
     assert samples[of("xdb_server_request_calls_bucket", le="4.0")] == 0
     assert samples[of("xdb_server_request_calls_bucket", le="8.0")] == 1
+
+
+async def test_calls_that_come_again_are_counted_by_type_and_told_from_others_with_their_id(system: System) -> None:
+    system.serve(Walk)
+    for _ in range(3):
+        await system.client.start_process("p", Walk, request_id="X")
+    for stop_type in (ProcessStopType.CANCEL, ProcessStopType.FAIL):
+        await system.client.stop_process("p", stop_type, request_id="X")
+
+    samples = await scrape(system.server.api)
+
+    assert samples[of("xdb_server_request_duplicates_total", type="start")] == 2
+    assert samples[of("xdb_server_request_mismatches_total", type="start")] == 0
+    assert samples[of("xdb_server_request_duplicates_total", type="stop")] == 1
+    assert samples[of("xdb_server_request_mismatches_total", type="stop")] == 1
+
+
+async def test_request_ids_that_are_forgotten_are_counted(system: System) -> None:
+    system.serve(Walk)
+    await system.client.start_process("p", Walk)
+    before = await scrape(system.server.api)
+
+    await asyncio.sleep(system.settings.request_ttl.total_seconds() + 120)
+
+    assert before[of("xdb_server_requests_forgotten_total")] == 0
+    assert (await scrape(system.server.api))[of("xdb_server_requests_forgotten_total")] == 1
 
 
 async def test_paths_that_nobody_serves_make_no_label(system: System) -> None:
