@@ -7,7 +7,7 @@ event was made for; an event that comes too late does nothing.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from server_stub.core.changes import Changes
 from server_stub.core.edit import Edit
@@ -34,12 +34,13 @@ ResultT = TypeVar("ResultT")
 
 
 class Event(ABC, Generic[ResultT]):
-    """Something that happened to one process execution."""
+    """Something that happened to one process execution.
 
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether applying it twice is the same as once: it is committed again when nobody knows whether it was."""
-        return False
+    `is_repeatable` says that applying it twice is the same as once, so that it may be committed again when it is not
+    known whether it was.
+    """
+
+    is_repeatable: ClassVar[bool] = False
 
     @abstractmethod
     def select(self, selection: Selection) -> None:

@@ -41,11 +41,6 @@ class PublishOrStart(Event[PublishOrStartAnswer]):
     publish: PublishRequest
     claims: HalfClaims | None = None
 
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether it has a request id, by which a repetition is known."""
-        return self.claims is not None
-
     def select(self, selection: Selection) -> None:
         self.start.select(selection)
         if self.claims is not None:

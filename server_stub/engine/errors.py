@@ -101,8 +101,8 @@ def outcome_unknown() -> ServiceError:
     """
     body = ErrorBody(
         error_sub_type=ErrorSubType.UNKNOWN_OUTCOME,
-        details="the database ceased to answer while the call was being committed; look whether it was applied before "
-        "you repeat it",
+        details="the database ceased to answer while the call was being committed; repeat it with its request id, and "
+        "without one look first whether it was applied",
     )
     return ServiceError(503, body)
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from server_stub.core.call_events import RpcReturned
 from server_stub.core.events import Event
-from server_stub.core.model import ProcessExecution
+from server_stub.core.model import ProcessExecution, RequestRecord
 from server_stub.core.once_events import ReleaseRpc, ReserveRpc, RpcReturnedOnce
 from server_stub.core.outcomes import CallFailure, RpcAnswered, Verdict
 from server_stub.core.ports import CommitOutcomeUnknown, StoreError, StoreUnavailable
@@ -15,7 +15,7 @@ from server_stub.dispatch.dispatcher import Dispatcher, RpcNotAnswered
 from server_stub.dispatch.jobs import RpcInvocation
 from server_stub.engine.answered import answered
 from server_stub.engine.claims import reservation
-from server_stub.engine.committer import Committer
+from server_stub.engine.committer import Committer, CommitterFull
 from server_stub.engine.deadlines import Deadlines
 from server_stub.engine.errors import of_call_failure, of_unanswered_rpc, refusal, rpc_not_committed
 from xdb_sdk.protocol import ErrorSubType, RpcBody, RpcServiceAnswer
@@ -66,6 +66,8 @@ class RpcCalls:
         """
         if not request.exclusive:
             return await _RpcCall(self, process, request, claim).run(trace_context)
+        if request.read_only:
+            raise refusal(ErrorSubType.INVALID_REQUEST, "a read-only RPC is made each time; it cannot be exclusive")
         if claim is None:
             raise refusal(ErrorSubType.INVALID_REQUEST, "an exclusive RPC needs a request id, by which others know it")
         return await self._call_alone(process, request, trace_context, claim)
@@ -85,8 +87,14 @@ class RpcCalls:
             return await call.run(trace_context)
         finally:
             if not call.is_committed:
-                with suppress(StoreError):  # the reservation expires by itself
-                    await self._committer.submit(ReleaseRpc(reserved), is_patient=True)
+                await self._release(reserved)
+
+    async def _release(self, reserved: RequestRecord) -> None:
+        """Free a request id. Where the database is away the caller is not kept: the reservation ends by itself."""
+        submission = self._committer.submit(ReleaseRpc(reserved))
+        self._deadlines.watch(submission)
+        with suppress(StoreError, CommitterFull):
+            await submission
 
     async def answer_of_worker(
         self, process: ProcessExecution, request: RpcBody, trace_context: str | None, call: "_RpcCall"

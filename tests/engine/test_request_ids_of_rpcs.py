@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from server_stub.config import ServerSettings
 from tests.engine.orders import (
     Body,
     OrderProcess,
@@ -24,6 +25,7 @@ from tests.engine.orders import (
     start,
 )
 from tests.engine.service_http import post
+from tests.engine.test_database_away import RemoteSystem
 from tests.support.databases import Database
 from tests.support.system import System
 
@@ -100,6 +102,30 @@ async def test_exclusive_rpc_that_fails_or_changes_nothing_leaves_its_id_free(sy
     await call(system, "rpc", invoke("look", exclusive=True))
     assert remembered(system) == []
     assert "duplicate" not in await call(system, "rpc", invoke("fail", exclusive=True))
+
+
+async def test_exclusive_rpc_fails_in_time_although_its_reservation_cannot_be_given_up(database: Database) -> None:
+    runs.clear()
+    async with RemoteSystem(database, ServerSettings()) as system:
+        system.serve(OrderProcess)
+        await call(system, "start", start())
+        calling = asyncio.create_task(post(system, "rpc", invoke("add", input=5, exclusive=True, timeoutMs=5_000)))
+        await asyncio.sleep(1)
+        async with system.database_away():
+            await asyncio.sleep(30)
+            assert calling.done()
+
+        assert calling.result().status_code == 503
+        assert (await call(system, "rpc", invoke("add", input=5, exclusive=True)))["output"] == 5
+
+
+async def test_read_only_rpc_cannot_be_exclusive(system: System) -> None:
+    await call(system, "start", start())
+
+    response = await post(system, "rpc", invoke("look", exclusive=True, readOnly=True))
+
+    assert (response.status_code, response.json()["errorSubType"]) == (400, "INVALID_REQUEST")
+    assert "read-only" in response.json()["details"]
 
 
 async def test_exclusive_rpc_needs_an_id(system: System) -> None:
