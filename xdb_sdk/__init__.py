@@ -85,6 +85,7 @@ from xdb_sdk.client import (
     StopResult,
     TimerInfo,
     UnregisteredClient,
+    explain,
 )
 from xdb_sdk.protocol import (
     ConflictMode,
@@ -203,6 +204,7 @@ __all__ = [
     "WorkerService",
     "XdbError",
     "data_attribute",
+    "explain",
     "internal_queue",
     "process",
     "rpc",

@@ -36,6 +36,7 @@ def print_process(info: "ProcessInfo", *, is_verbose: bool = False) -> None:
         "started": show_instant(info.started_at),
         "closed": show_instant(info.closed_at),
         "times out": show_instant(info.timeout_at),
+        "paused": f"since {show_instant(info.paused_at)}" if info.paused_at else None,
         "worker": info.worker_url,
         "row": f"{info.table_name} {compact(info.object_id)}" if info.table_name else None,
     }
@@ -103,6 +104,8 @@ def _state_facts(state: "StateExecutionInfo") -> Iterator[str]:
         most = state.retry_policy.maximum_attempts if state.retry_policy else 0
         limit = f"of {most}" if most else "no limit"
         yield f"next attempt {state.attempt} ({limit}) at {show_instant(state.next_attempt_at)}"
+    if state.held_due_at is not None:
+        yield f"attempt {state.attempt} held, due at {show_instant(state.held_due_at)}"
 
 
 def _show_policy(policy: "RetryPolicy") -> str:

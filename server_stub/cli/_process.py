@@ -1,5 +1,6 @@
 """`xdb process`."""
 
+from dataclasses import asdict
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -26,10 +27,11 @@ _ID_REUSE_POLICIES = (
     "DISALLOW_REUSE",
     "TERMINATE_IF_RUNNING",
 )
+STOP_TYPES = ("TERMINATE", "FAIL", "CANCEL")
 _STATUSES = ("RUNNING", "COMPLETED", "FAILED", "TIMEOUT", "TERMINATED", "CANCELED")
 _JSON = JsonValue()
 _DURATION = Duration()
-_request_id = click.option(
+request_id_option = click.option(
     "--request-id",
     help="Names this request: given again, it is carried out once and answered the same. By default a new one.",
 )
@@ -81,7 +83,7 @@ def process() -> None:
     multiple=True,
     help='A column to write into the row; an object or a list is a JSON document, {"$bytes": BASE64} binary data.',
 )
-@_request_id
+@request_id_option
 @client_options
 def start(
     process_id: str,
@@ -149,7 +151,12 @@ def start(
 
 @process.command()
 @click.argument("process_id")
-@click.option("--include", type=click.Choice(["queues", "closed_states"]), multiple=True, help="Print these too.")
+@click.option(
+    "--include",
+    type=click.Choice(["queues", "closed_states", "all"]),
+    multiple=True,
+    help="Print these too; all with an explanation of what keeps the process from going on.",
+)
 @click.option("--verbose", "-v", "is_verbose", is_flag=True, help="Print the tracebacks of failures too.")
 @click.option("--execution-id", help="Describe exactly this execution, not the current one.")
 @client_options
@@ -163,16 +170,21 @@ def describe(
     as_json: bool,
 ) -> None:
     """Print all about the current execution of PROCESS_ID: where it stands, and why it does not go on."""
+    from xdb_sdk.client import explain
+
     with open_client(client_options_of(server_url, namespace)) as client:
         info = client.describe_process(
             process_id,
             include=include,  # type: ignore[arg-type]  # click checks the words
             process_execution_id=execution_id,
         )
+    sentences = explain(info) if "all" in include else []
     if as_json:
-        print_json(info)
+        print_json(info if not sentences else asdict(info) | {"explanation": sentences})
     else:
         print_process(info, is_verbose=is_verbose)
+        for sentence in sentences:
+            click.echo(f"- {sentence}")
 
 
 @process.command(name="list")
@@ -206,11 +218,9 @@ def list_(
 
 @process.command()
 @click.argument("process_id")
-@click.option(
-    "--type", "stop_type", type=click.Choice(["TERMINATE", "FAIL", "CANCEL"]), default="TERMINATE", show_default=True
-)
+@click.option("--type", "stop_type", type=click.Choice(STOP_TYPES), default=STOP_TYPES[0], show_default=True)
 @click.option("--reason", help="Kept with the execution.")
-@_request_id
+@request_id_option
 @client_options
 def stop(
     process_id: str,
@@ -237,7 +247,7 @@ def stop(
 @click.argument("queue")
 @click.argument("value", type=_JSON, default="null")
 @click.option("--dedup-id", help="Messages with one dedup id are delivered once.")
-@_request_id
+@request_id_option
 @client_options
 def publish(
     process_id: str,
@@ -276,7 +286,7 @@ def _awaited_queues(info: "ProcessInfo") -> list[str]:
 @click.argument("value", type=_JSON, default="null")
 @click.option("--timeout", type=_DURATION, default="10s", show_default=True, help="How long the method may take.")
 @click.option("--read-only", is_flag=True, help="The method changes nothing.")
-@_request_id
+@request_id_option
 @client_options
 def rpc(
     process_id: str,

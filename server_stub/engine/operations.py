@@ -194,10 +194,10 @@ class Operations(OperatorCalls):
     async def describe(self, request: DescribeRequest) -> DescribeAnswer:
         """Tell everything about an execution (semantics 6.2)."""
         process = await self._find(request)
-        latest = MAX_DESCRIBED_STATES if "closed_states" in request.include else 0
+        latest = MAX_DESCRIBED_STATES if {"closed_states", "all"} & set(request.include) else 0
         states = await answered(self._store.find_states(process.process_execution_id, latest=latest))
         queue_sizes: dict[str, int] | None = None
-        if "queues" in request.include:
+        if {"queues", "all"} & set(request.include):
             queue_sizes = await answered(self._store.count_messages(process.process_execution_id))
         return describe_answer(process, states, queue_sizes, now_ms=self._clock())
 

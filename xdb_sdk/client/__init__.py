@@ -5,6 +5,7 @@ from xdb_sdk.client._async_client import AsyncClient
 from xdb_sdk.client._client import Client
 from xdb_sdk.client._clock import ClientClock
 from xdb_sdk.client._exchange import ClientClosedError
+from xdb_sdk.client._explain import explain
 from xdb_sdk.client._operations import QueueMessage
 from xdb_sdk.client._options import ClientOptions, ClientRetryPolicy
 from xdb_sdk.client._results import (
@@ -61,4 +62,5 @@ __all__ = [
     "Transport",
     "TransportError",
     "UnregisteredClient",
+    "explain",
 ]

@@ -131,7 +131,8 @@ class SyncCalls(SyncOperatorCalls):
 
         Args:
             process_id: Which process; its current execution, unless `process_execution_id` names another.
-            include: "queues" for the size of every queue, "closed_states" for the latest states that are done.
+            include: "queues" for the size of every queue, "closed_states" for the latest states that are done, "all"
+                for both.
             process_execution_id: Describe exactly this execution.
 
         Raises:

@@ -334,7 +334,8 @@ class StateExecutionInfo(WireModel):
     queue_commands: tuple[QueueCommandInfo, ...] = ()
 
 
-DescribeInclude = Literal["queues", "closed_states"]
+DescribeInclude = Literal["queues", "closed_states", "all"]
+"""What a description may have besides; "all" stands for each of the others."""
 
 
 class DescribeRequest(ProcessRequest):
