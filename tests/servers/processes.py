@@ -10,9 +10,11 @@ from xdb_sdk import (
     InternalQueueCommand,
     ObjectProcess,
     ProcessContext,
+    RetryPolicy,
     StateDecision,
     TimerCommand,
     internal_queue,
+    state,
 )
 
 STEPS = 4
@@ -112,4 +114,22 @@ class FailProcess(ObjectProcess):
     starting_state = FailState
 
 
-ALL = (ChainProcess, HeldProcess, NapProcess, FailProcess)
+@state(execute_api_retry_policy=RetryPolicy(initial_interval_seconds=600, maximum_interval_seconds=600))
+class StuckState(AsyncState[None]):
+    """Fails at its first attempt; the second comes in ten minutes."""
+
+    async def execute(self, ctx: ProcessContext) -> StateDecision:
+        assert ctx.attempt is not None
+        runs[ctx.process_id, ctx.attempt] += 1
+        if ctx.attempt == 1:
+            raise RuntimeError("stuck")
+        return StateDecision.graceful_complete_process(ctx.attempt)
+
+
+class StuckProcess(ObjectProcess):
+    """Waits long for its second attempt."""
+
+    starting_state = StuckState
+
+
+ALL = (ChainProcess, HeldProcess, NapProcess, FailProcess, StuckProcess)

@@ -15,7 +15,7 @@ from server_stub.core.call_events import CallReturned, RpcReturned
 from server_stub.core.client_events import PublishMessages, StartProcess, StopProcess
 from server_stub.core.events import Event
 from server_stub.core.model import CallKey
-from server_stub.core.operator_events import SkipTimer
+from server_stub.core.operator_events import CompleteState, PauseProcess, ResumeProcess, RetryState, SkipTimer
 from server_stub.core.outcomes import CallFailure, FailureKind, StateAnswered
 from server_stub.core.timer_events import TimerFired
 from tests.support.core_bench import CoreBench
@@ -23,16 +23,20 @@ from tests.unit.core.drive import start_request
 from xdb_sdk.protocol import (
     CloseType,
     CommandRequestBody,
+    CompleteStateRequest,
     ConditionalClose,
     ExecuteAnswer,
     IdReusePolicy,
     InternalQueueCommandRequest,
     Message,
     MovementBody,
+    PauseRequest,
     ProcessStatus,
     PublishRequest,
     RecoveryConfig,
+    ResumeRequest,
     RetryPolicyConfig,
+    RetryStateRequest,
     RpcAnswer,
     SkipTimerRequest,
     StateApi,
@@ -206,6 +210,23 @@ class RandomProcesses(RuleBasedStateMachine):
     def skip(self, state_id: str, number: int, remember: bool) -> None:
         request = SkipTimerRequest(process_id="p", state_id=state_id, number=number, index=0, remember=remember)
         self._submit(SkipTimer(request), now=True)
+
+    @rule(is_pause=st.booleans(), now=st.booleans())
+    def pause_or_resume(self, is_pause: bool, now: bool) -> None:
+        if is_pause:
+            self._submit(PauseProcess(PauseRequest(process_id="p")), now=now)
+        else:
+            self._submit(ResumeProcess(ResumeRequest(process_id="p")), now=now)
+
+    @rule(state_id=st.sampled_from(STATES), number=st.integers(1, 3), resets=st.booleans())
+    def retry(self, state_id: str, number: int, resets: bool) -> None:
+        request = RetryStateRequest(process_id="p", state_id=state_id, number=number, reset_attempts=resets)
+        self._submit(RetryState(request), now=True)
+
+    @rule(state_id=st.sampled_from(STATES), number=st.integers(1, 3), decision=decisions, now=st.booleans())
+    def complete(self, state_id: str, number: int, decision: StateDecisionBody, now: bool) -> None:
+        request = CompleteStateRequest(process_id="p", state_id=state_id, number=number, decision=decision)
+        self._submit(CompleteState(request), now=now)
 
     @rule()
     def stop(self) -> None:
