@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import math
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
+from urllib.parse import parse_qsl
 
 from pydantic_core import to_json
 from starlette.applications import Starlette
@@ -104,8 +106,12 @@ class ServiceApi:
         if scope["type"] != "http":
             await self._rest(scope, receive, send)
             return
-        endpoint = self._hot.get(_path_below_mount(scope))
-        if endpoint is None:
+        path = _path_below_mount(scope)
+        endpoint = self._hot.get(path)
+        history = _HISTORY_PATH.fullmatch(path) if endpoint is None and scope["method"] == "GET" else None
+        if history is not None and self._serves_clients:
+            await self._serve_history(history["namespace"], history["process_id"], scope, send)
+        elif endpoint is None:
             await self._serve_rest(scope, receive, send)
         elif not self._serves_clients:
             await self._refuse(scope, send, unavailable("this server has not the role api; call another one"), _CLOSE)
@@ -126,6 +132,15 @@ class ServiceApi:
         else:
             headers = CallHeaders(_trace_context(scope), _request_id(scope))
             await _send(send, await self._calls.respond(operation, body, headers))
+
+    async def _serve_history(self, namespace: str, process_id: str, scope: Scope, send: Send) -> None:
+        """Read a page of a history by its path, as `get-history` does by its body."""
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+        asked = {name: int(value) if re.fullmatch(r"\d{1,16}", value) else value for name, value in query.items()}
+        if "processExecutionId" in query:
+            asked["processExecutionId"] = query["processExecutionId"]
+        body = to_json({**asked, "namespace": namespace, "processId": process_id})
+        await _send(send, await self._calls.respond(OPERATIONS["get-history"], body))
 
     async def _serve_batch(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -178,6 +193,7 @@ class ServiceApi:
         return StarletteResponse(to_json(self._status_of()), media_type=JSON)
 
 
+_HISTORY_PATH = re.compile(re.escape(SERVICE_PREFIX) + "(?P<namespace>[^/]+)/(?P<process_id>.+)/history", re.DOTALL)
 _CLOSE = (b"connection", b"close")
 """Sent where part of a body is left unread: nobody is to send, or read, the rest of it."""
 _REQUEST_ID_HEADER = REQUEST_ID_HEADER.lower().encode()

@@ -33,6 +33,8 @@ from xdb_sdk.protocol import (
     ExecuteAnswer,
     ExecuteCall,
     ExecuteLine,
+    GetHistoryAnswer,
+    GetHistoryRequest,
     ProcessClosedCall,
     ProcessClosedLine,
     ReviseAnswer,
@@ -104,7 +106,9 @@ _ALLOW = {"Allow": {"description": "The methods that the path takes.", "schema":
 _HEADERS: Mapping[int, Document] = {405: _ALLOW, 429: _RETRY_AFTER, 503: _RETRY_AFTER}
 _NOT_FOUND: _Errors = {404: (ErrorSubType.PROCESS_NOT_FOUND,)}
 _REUSED: _Errors = {409: (ErrorSubType.REQUEST_ID_REUSED,)}
-_NOT_RUNNING: _Errors = {409: (ErrorSubType.PROCESS_NOT_RUNNING, ErrorSubType.REQUEST_ID_REUSED)}
+_NOT_RUNNING: _Errors = {
+    409: (ErrorSubType.PROCESS_NOT_RUNNING, ErrorSubType.HISTORY_LIMIT, ErrorSubType.REQUEST_ID_REUSED)
+}
 _STARTING: _Errors = {
     409: (ErrorSubType.PROCESS_ALREADY_STARTED, ErrorSubType.REQUEST_ID_REUSED),
     424: (ErrorSubType.APP_DATABASE_WRITE_ERROR,),
@@ -120,12 +124,17 @@ _CALLING: _Errors = {
         ErrorSubType.APP_DATABASE_WRITE_ERROR,
     ),
 }
-_CALLED_ONCE = (ErrorSubType.PROCESS_NOT_RUNNING, ErrorSubType.REQUEST_ID_REUSED, ErrorSubType.RETRY_LATER)
+_CALLED_ONCE = (*_NOT_RUNNING[409], ErrorSubType.RETRY_LATER)
 
 _ERRORS: Mapping[str, _Errors] = {
     "start": _STARTING,
     "stop": {**_NOT_FOUND, **_REUSED},
     "describe": _NOT_FOUND,
+    "get-history": _NOT_FOUND,
+    "reset": {
+        404: (ErrorSubType.PROCESS_NOT_FOUND, ErrorSubType.RESET_POINT_NOT_FOUND),
+        409: (ErrorSubType.HISTORY_INCOMPLETE, ErrorSubType.PROCESS_ALREADY_STARTED, ErrorSubType.REQUEST_ID_REUSED),
+    },
     "list": {},
     "publish": {**_NOT_FOUND, **_NOT_RUNNING},
     "publish-or-start": {**_STARTING, 409: (ErrorSubType.PROCESS_ALREADY_STARTED, *_NOT_RUNNING[409])},
@@ -188,6 +197,7 @@ def service_document() -> Document:
     }
     paths[SERVICE_BATCH_PATH] = _batch_path(_BATCH_DESCRIPTION, LINE_TYPES)
     paths[SERVICE_BATCH_PATH]["post"]["responses"] |= _error_responses({400: (ErrorSubType.PAYLOAD_TOO_LARGE,)})
+    paths[f"{SERVICE_PREFIX}{{namespace}}/{{processId}}/history"] = _history_path()
     paths["/healthz"] = _health_path("Say that the server is alive, without asking the database.")
     paths["/readyz"] = _health_path("Say whether the database can be reached and has the right schema.")
     paths["/readyz"]["get"]["responses"] |= _error_responses({503: (ErrorSubType.UNAVAILABLE,)})
@@ -197,6 +207,30 @@ def service_document() -> Document:
     return _document(
         "xdb service API", _SERVICE_DESCRIPTION, paths, [*models, *LINE_TYPES.values(), AnswerLine, ErrorBody]
     )
+
+
+def _history_path() -> Document:
+    """Describe the read of a history by its path, for those who have a browser at hand and no client."""
+    parameters = [
+        {"name": "namespace", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}},
+        {"name": "processId", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}},
+        *(
+            {"name": name, "in": "query", "schema": {"type": kind}, "description": "As in `get-history`."}
+            for name, kind in (("processExecutionId", "string"), ("afterEventId", "integer"), ("pageSize", "integer"))
+        ),
+    ]
+    return {
+        "get": {
+            "operationId": "read_history",
+            "tags": ["process execution"],
+            "summary": _summary(GetHistoryRequest),
+            "parameters": parameters,
+            "responses": {
+                "200": _response(_summary(GetHistoryAnswer), GetHistoryAnswer),
+                **_error_responses({**_COMMON_ERRORS, **_NOT_FOUND}),
+            },
+        }
+    }
 
 
 def worker_document() -> Document:

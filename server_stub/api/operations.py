@@ -13,6 +13,8 @@ from xdb_sdk.protocol import (
     DoneAnswer,
     GetAttributesAnswer,
     GetAttributesRequest,
+    GetHistoryAnswer,
+    GetHistoryRequest,
     ListAnswer,
     ListRequest,
     PauseAnswer,
@@ -22,6 +24,8 @@ from xdb_sdk.protocol import (
     PublishOrStartRequest,
     PublishRequest,
     ReplaceWorkerUrlRequest,
+    ResetAnswer,
+    ResetRequest,
     ResumeRequest,
     RetryStateRequest,
     RpcOrStartAnswer,
@@ -58,6 +62,14 @@ class ServiceOperations(Protocol):
 
     async def describe(self, request: DescribeRequest) -> DescribeAnswer:
         """Tell everything about an execution."""
+        ...
+
+    async def get_history(self, request: GetHistoryRequest) -> GetHistoryAnswer:
+        """Give a page of the event history of an execution."""
+        ...
+
+    async def reset(self, request: ResetRequest) -> ResetAnswer:
+        """Go on from a point of an execution's history."""
         ...
 
     async def list_processes(self, request: ListRequest) -> ListAnswer:
@@ -145,6 +157,8 @@ OPERATIONS: Mapping[str, Operation] = {
         Operation("start", "start", StartRequest, StartAnswer),
         Operation("stop", "stop", StopRequest, StopAnswer),
         Operation("describe", "describe", DescribeRequest, DescribeAnswer),
+        Operation("get-history", "get_history", GetHistoryRequest, GetHistoryAnswer),
+        Operation("reset", "reset", ResetRequest, ResetAnswer),
         Operation("list", "list_processes", ListRequest, ListAnswer),
         Operation("publish", "publish", PublishRequest, PublishAnswer),
         Operation("rpc", "rpc", RpcRequest, RpcServiceAnswer),

@@ -133,7 +133,7 @@ def settle_waits(edit: Edit, *, fed: Iterable[str] = (), registered: StateExecut
     if registered is not None and registered.wait is not None:
         _apply_remembered_skips(edit, registered)
         _fire_due_timers(edit, registered)
-        _set_timers(edit, registered)
+        set_timers(edit, registered)
     for state in waiting:
         if state.wait is not None and is_satisfied(state.wait):
             trigger(edit, state)
@@ -187,7 +187,7 @@ def record_timer(edit: Edit, state: StateExecution, command_index: int, status: 
     )
 
 
-def _set_timers(edit: Edit, state: StateExecution) -> None:
+def set_timers(edit: Edit, state: StateExecution) -> None:
     wait = state.wait
     if wait is None or is_satisfied(wait):
         return

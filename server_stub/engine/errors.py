@@ -26,6 +26,8 @@ _STATUS = {
     ErrorSubType.STATE_NOT_BACKING_OFF: 409,
     ErrorSubType.REQUEST_ID_REUSED: 409,
     ErrorSubType.HISTORY_LIMIT: 409,
+    ErrorSubType.HISTORY_INCOMPLETE: 409,
+    ErrorSubType.RESET_POINT_NOT_FOUND: 404,
     ErrorSubType.RETRY_LATER: 409,
     ErrorSubType.LOCK_NOT_ACQUIRED: 423,
     ErrorSubType.WORKER_EXECUTION_ERROR: 424,

@@ -21,6 +21,7 @@ from server_stub.core.ports import (
 from server_stub.core.reads import loaded_data, plan_reads
 from server_stub.core.refusals import InvalidAnswer, process_not_found
 from server_stub.core.requests import RequestClaim
+from server_stub.core.reset import ResetProcess
 from server_stub.core.shards import shard_of
 from server_stub.dispatch.dispatcher import Dispatcher
 from server_stub.engine.answered import answered
@@ -37,7 +38,7 @@ from server_stub.engine.operator_calls import OperatorCalls, checked_worker_url
 from server_stub.engine.pages import page_token, parse_page_token
 from server_stub.engine.process_finder import ProcessFinder
 from server_stub.engine.rpc_calls import RpcCalls
-from server_stub.engine.views import describe_answer, process_summary, state_answer, wait_answer
+from server_stub.engine.views import describe_answer, history_answer, process_summary, state_answer, wait_answer
 from server_stub.engine.waiters import Subscription, Waiters
 from xdb_sdk.protocol import (
     MAX_DESCRIBED_STATES,
@@ -48,6 +49,8 @@ from xdb_sdk.protocol import (
     ErrorSubType,
     GetAttributesAnswer,
     GetAttributesRequest,
+    GetHistoryAnswer,
+    GetHistoryRequest,
     IdReusePolicy,
     ListAnswer,
     ListRequest,
@@ -56,6 +59,8 @@ from xdb_sdk.protocol import (
     PublishOrStartAnswer,
     PublishOrStartRequest,
     PublishRequest,
+    ResetAnswer,
+    ResetRequest,
     RpcBody,
     RpcOrStartAnswer,
     RpcOrStartRequest,
@@ -200,6 +205,21 @@ class Operations(OperatorCalls):
         if {"queues", "all"} & set(request.include):
             queue_sizes = await answered(self._store.count_messages(process.process_execution_id))
         return describe_answer(process, states, queue_sizes, now_ms=self._clock())
+
+    async def get_history(self, request: GetHistoryRequest) -> GetHistoryAnswer:
+        """Give a page of the event history of an execution, open or closed (idempotency-and-shards D.10)."""
+        process = await self._find(request)
+        events = await answered(
+            self._store.find_history(
+                process.process_execution_id, after=request.after_event_id, limit=request.page_size + 1
+            )
+        )
+        return history_answer(process, events, page_size=request.page_size)
+
+    async def reset(self, request: ResetRequest) -> ResetAnswer:
+        """Go on from a point of an execution's history in a new execution (semantics 6.7)."""
+        claim = self._claims.of(request, _key(request), RequestType.RESET)
+        return await self._commits.once(ResetProcess(request, self._ids()), claim, ResetAnswer)
 
     async def list_processes(self, request: ListRequest) -> ListAnswer:
         """List executions, newest first (semantics 6.6)."""

@@ -1,12 +1,15 @@
 """How executions are shown to clients (semantics 4.7, 6.2, 6.4)."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pydantic_core import from_json
 
-from server_stub.core.model import ProcessExecution, StateExecution
+from server_stub.core.model import HistoryEvent, ProcessExecution, StateExecution
 from xdb_sdk.protocol import (
     DescribeAnswer,
+    GetHistoryAnswer,
+    HistoryEventInfo,
     ProcessSummary,
     QueueCommandInfo,
     QueueCommandStatus,
@@ -16,6 +19,9 @@ from xdb_sdk.protocol import (
     WaitForCompletionAnswer,
     WaitForStateAnswer,
 )
+
+_MAX_PAGE_CHARACTERS: Final = 4 * 1024 * 1024
+"""How much data a page of a history holds, unless it is a single event."""
 
 
 def process_summary(process: ProcessExecution) -> ProcessSummary:
@@ -29,6 +35,34 @@ def process_summary(process: ProcessExecution) -> ProcessSummary:
         is_current=process.is_current,
         started_at_ms=process.started_at_ms,
         closed_at_ms=process.closed_at_ms,
+    )
+
+
+def history_answer(process: ProcessExecution, events: Sequence[HistoryEvent], *, page_size: int) -> GetHistoryAnswer:
+    """Show a page of a history; `events` has one more than fit on it if there are more."""
+    shown: list[HistoryEventInfo] = []
+    size = 0
+    for event in events[:page_size]:
+        size += len(event.data or "")
+        if shown and size > _MAX_PAGE_CHARACTERS:
+            break
+        shown.append(_event_info(event))
+    return GetHistoryAnswer(
+        process_execution_id=process.process_execution_id,
+        has_history=process.next_event_id > 0,
+        events=tuple(shown),
+        has_more=len(shown) < len(events),
+    )
+
+
+def _event_info(event: HistoryEvent) -> HistoryEventInfo:
+    return HistoryEventInfo(
+        event_id=event.event_id,
+        at_ms=event.at_ms,
+        event_type=event.event_type,
+        cause_id=event.cause_id,
+        request_id=event.request_id,
+        data={} if event.data is None else from_json(event.data),
     )
 
 

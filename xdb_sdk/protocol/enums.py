@@ -166,6 +166,21 @@ class HistoryEventType(StrEnum):
     CANCELED = "CANCELED"
 
 
+class ResetType(StrEnum):
+    """From which point a reset goes on (semantics 6.7)."""
+
+    BEGINNING = "BEGINNING"
+    """From the start, with its initial attributes and its starting state."""
+    STATE_ID = "STATE_ID"
+    """From where a state was first scheduled."""
+    STATE_EXECUTION_ID = "STATE_EXECUTION_ID"
+    """From where a state execution was scheduled."""
+    TIME = "TIME"
+    """From how the execution was at an instant."""
+    EVENT_ID = "EVENT_ID"
+    """From after an event, and what came of the same change."""
+
+
 class ErrorSubType(StrEnum):
     """The stable code in the body of every error of the service API (semantics 1.7, 5.5)."""
 
@@ -178,6 +193,8 @@ class ErrorSubType(StrEnum):
     TIMER_NOT_FOUND = "TIMER_NOT_FOUND"
     PROCESS_ALREADY_STARTED = "PROCESS_ALREADY_STARTED"
     PROCESS_NOT_RUNNING = "PROCESS_NOT_RUNNING"
+    HISTORY_INCOMPLETE = "HISTORY_INCOMPLETE"
+    RESET_POINT_NOT_FOUND = "RESET_POINT_NOT_FOUND"
     STATE_NOT_RUNNING = "STATE_NOT_RUNNING"
     STATE_NOT_BACKING_OFF = "STATE_NOT_BACKING_OFF"
     REQUEST_ID_REUSED = "REQUEST_ID_REUSED"

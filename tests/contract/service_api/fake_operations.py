@@ -15,6 +15,10 @@ from xdb_sdk.protocol import (
     ErrorSubType,
     GetAttributesAnswer,
     GetAttributesRequest,
+    GetHistoryAnswer,
+    GetHistoryRequest,
+    HistoryEventInfo,
+    HistoryEventType,
     ListAnswer,
     ListRequest,
     PauseAnswer,
@@ -27,6 +31,8 @@ from xdb_sdk.protocol import (
     PublishOrStartRequest,
     PublishRequest,
     ReplaceWorkerUrlRequest,
+    ResetAnswer,
+    ResetRequest,
     ResumeRequest,
     RetryStateRequest,
     RpcOrStartAnswer,
@@ -82,6 +88,15 @@ class FakeOperations:
     async def describe(self, request: DescribeRequest) -> DescribeAnswer:
         self._find(request)
         return DescribeAnswer(**SUMMARY.model_dump(), worker_url="http://worker")
+
+    async def get_history(self, request: GetHistoryRequest) -> GetHistoryAnswer:
+        self._find(request)
+        event = HistoryEventInfo(event_id=1, at_ms=1, event_type=HistoryEventType.STARTED)
+        return GetHistoryAnswer(process_execution_id=EXECUTION_ID, has_history=True, events=(event,))
+
+    async def reset(self, request: ResetRequest) -> ResetAnswer:
+        self._find(request)
+        return ResetAnswer(process_execution_id="e-2", base_process_execution_id=EXECUTION_ID, event_id=1)
 
     async def list_processes(self, request: ListRequest) -> ListAnswer:
         self._take(request, "")
