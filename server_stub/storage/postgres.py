@@ -31,6 +31,7 @@ from server_stub.storage.postgres_errors import (
 from server_stub.storage.postgres_hints import PostgresHints
 from server_stub.storage.postgres_session import PostgresSession
 from server_stub.storage.postgres_user_tables import PostgresUserTables
+from server_stub.storage.recent import RecentExecutions
 from server_stub.storage.server_store import LostToOthers, ServerStore, ServerStoreOptions
 from server_stub.storage.session import Overtaken, do_work_unlocked
 
@@ -52,6 +53,7 @@ class PostgresStore(ServerStore):
         self.url = url
         self._tables = PostgresUserTables()
         self._statements = 0
+        self._recent = RecentExecutions()
         self._pool: Pool[asyncpg.Connection[Any]] = Pool(
             self.connect,
             is_usable=lambda connection: not connection.is_closed() and not connection.is_in_transaction(),
@@ -144,12 +146,14 @@ class PostgresStore(ServerStore):
         """Run `work`, if it can be done so without the locks of a transaction around it; see `Store.transact`."""
         try:
             async with self._session() as session:
-                changes = await do_work_unlocked(session, work)
+                changes = await do_work_unlocked(session, work, self._recent)
             if changes is not None:
                 return changes
         except (Overtaken, LostToOthers):
             self._retries += 1
-        return await super().transact(work)
+        changes = await super().transact(work)
+        self._recent.forget(changes.changed_processes)
+        return changes
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[PostgresSession]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import asyncpg
+from pydantic_core import from_json
 
 from server_stub.core.changes import Changes
 from server_stub.core.cluster import ClusterView, Member, Shard
@@ -52,16 +53,19 @@ class PostgresSession:
         return await self.fetch(sql.LOCK_EXECUTIONS_AND_CURRENT, execution_ids, *_arrays(keys))
 
     async def read_executions(
-        self, execution_ids: Sequence[str], keys: Sequence[ProcessKey]
-    ) -> tuple[Sequence[Row], Sequence[Row]]:
-        """Give executions and open states; see `UnlockedSession.read_executions`."""
-        if keys:
+        self, execution_ids: Sequence[str], keys: Sequence[ProcessKey], request_keys: Sequence[RequestKey]
+    ) -> tuple[Sequence[Row], Sequence[Row], Sequence[Row]]:
+        """Give executions, open states and requests; see `UnlockedSession.read_executions`."""
+        if request_keys:
+            values = (execution_ids, *_arrays(keys, 2), *_arrays(request_keys))
+            rows = await self.fetch(sql.READ_EXECUTIONS_CURRENT_AND_REQUESTS, *values)
+        elif keys:
             rows = await self.fetch(sql.READ_EXECUTIONS_AND_CURRENT, execution_ids, *_arrays(keys))
         else:
             rows = await self.fetch(sql.READ_EXECUTIONS, execution_ids)
-        count = sum(row[0] == 0 for row in rows)
-        processes = [row[2 : 2 + len(PROCESS_COLUMNS)] for row in rows[:count]]
-        return processes, [row[2 + len(PROCESS_COLUMNS) :] for row in rows[count:]]
+        processes = [row[2 : 2 + len(PROCESS_COLUMNS)] for row in rows if row[0] == 0]
+        states = [row[2 + len(PROCESS_COLUMNS) :] for row in rows if row[0] == 1]
+        return processes, states, [from_json(row[2]) for row in rows if row[0] == 2]
 
     async def find_requests(self, keys: Sequence[RequestKey]) -> Sequence[Row]:
         """Give those that are remembered; see `Session.find_requests`."""

@@ -90,6 +90,13 @@ def _excluded(names: Sequence[str], key: Sequence[str]) -> str:
     return ", ".join(f"{name} = excluded.{name}" for name in names if name not in key)
 
 
+def _requests(first: int) -> str:
+    """Give where requests come from whose keys are bound from mark `first` on."""
+    return f"""
+    FROM {_rows(REQUEST_KEY, first)} CROSS JOIN LATERAL (
+        SELECT r.* FROM xdb_sys_request r WHERE {_matching(REQUEST_KEY, "r")} OFFSET 0) r"""
+
+
 class Part:
     """A part of the statement that writes all: `text` has its first mark's number open, since parts are numbered on."""
 
@@ -152,8 +159,9 @@ LOCK_EXECUTIONS_AND_CURRENT: Final = f"""
 _NO_PROCESS: Final = ", ".join(["NULL"] * len(PROCESS_COLUMNS))
 _NO_STATE: Final = ", ".join(["NULL"] * len(STATE_COLUMNS))
 
-# Primary key of xdb_sys_process_execution, and partial index xdb_sys_async_state_execution_open; the second has unique
-# index xdb_sys_process_execution_current too. Executions first, then states in order of creation; a number says which.
+# Primary key of xdb_sys_process_execution, and partial index xdb_sys_async_state_execution_open; the second and third
+# have unique index xdb_sys_process_execution_current too, the third the primary key of xdb_sys_request. Executions
+# first, then states in order of creation, then requests, each as one JSON list; a number says which.
 _READ_EXECUTIONS: Final = f"""
     SELECT 0 AS kind, 0 AS position, {_columns(PROCESS_COLUMNS, "p")}, {_NO_STATE}
     FROM {{wanted}} CROSS JOIN LATERAL (
@@ -163,17 +171,25 @@ _READ_EXECUTIONS: Final = f"""
     FROM {{wanted}} CROSS JOIN LATERAL (
         SELECT s.* FROM xdb_sys_async_state_execution s
         WHERE s.process_execution_id = w.id AND s.status = 'RUNNING' OFFSET 0) s
+    {{more}}
     ORDER BY kind, position"""
-READ_EXECUTIONS: Final = _READ_EXECUTIONS.format(wanted="unnest($1::text[]) AS w(id)")
-READ_EXECUTIONS_AND_CURRENT: Final = f"""
+READ_EXECUTIONS: Final = _READ_EXECUTIONS.format(wanted="unnest($1::text[]) AS w(id)", more="")
+_CURRENT_WANTED: Final = """
     WITH w AS MATERIALIZED (
         SELECT unnest($1::text[]) AS id
         UNION
         SELECT c.process_execution_id FROM unnest($2::text[], $3::text[]) AS k(namespace, process_id)
         CROSS JOIN LATERAL (
             SELECT c.process_execution_id FROM xdb_sys_process_execution c
-            WHERE c.namespace = k.namespace AND c.process_id = k.process_id AND c.is_current = 1 OFFSET 0) c)
-    {_READ_EXECUTIONS.format(wanted="w")}"""
+            WHERE c.namespace = k.namespace AND c.process_id = k.process_id AND c.is_current = 1 OFFSET 0) c)"""
+READ_EXECUTIONS_AND_CURRENT: Final = f"{_CURRENT_WANTED}{_READ_EXECUTIONS.format(wanted='w', more='')}"
+_ALSO_REQUESTS: Final = f"""
+    UNION ALL
+    SELECT 2, 0, json_build_array({_columns(REQUEST_COLUMNS, "r")})::text,
+        {", ".join(["NULL"] * (len(PROCESS_COLUMNS) - 1))}, {_NO_STATE}{_requests(4)}"""
+READ_EXECUTIONS_CURRENT_AND_REQUESTS: Final = (
+    f"{_CURRENT_WANTED}{_READ_EXECUTIONS.format(wanted='w', more=_ALSO_REQUESTS)}"
+)
 
 # Primary key. Locks the rows in their order before anything is written, since the parts that write run after what the
 # statement answers; divides by zero, which undoes all, unless each row has the version that is bound.
@@ -186,9 +202,7 @@ GUARDED: Final = """
     JOIN unnest($1::text[], $2::bigint[]) AS seen(id, version) ON seen.id = g.id AND seen.version = g.version"""
 
 # Primary key of xdb_sys_request.
-FIND_REQUESTS: Final = f"""
-    SELECT {_columns(REQUEST_COLUMNS, "r")} FROM {_rows(REQUEST_KEY, 1)} CROSS JOIN LATERAL (
-        SELECT r.* FROM xdb_sys_request r WHERE {_matching(REQUEST_KEY, "r")} OFFSET 0) r"""
+FIND_REQUESTS: Final = f"SELECT {_columns(REQUEST_COLUMNS, 'r')}{_requests(1)}"
 
 # Partial index xdb_sys_async_state_execution_open.
 FIND_OPEN_STATES: Final = f"""

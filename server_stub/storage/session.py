@@ -20,6 +20,7 @@ from server_stub.core.model import (
 )
 from server_stub.core.ports import Loaded, Needs, ProcessLookup, Selection, StoreError, Work
 from server_stub.storage.codec import Row, event_of, message_of, process_of, request_of, state_of
+from server_stub.storage.recent import RecentExecutions
 from xdb_sdk.protocol import Json
 
 MessageIdKey: TypeAlias = tuple[str, str, str]
@@ -87,9 +88,12 @@ class UnlockedSession(Session, Protocol):
     """A `Session` that can also do without a transaction: it reads, and then writes if all is as it was read."""
 
     async def read_executions(
-        self, execution_ids: Sequence[str], keys: Sequence[ProcessKey]
-    ) -> tuple[Sequence[Row], Sequence[Row]]:
-        """Give executions by id, current ones by process id, and their open states in order of creation, at once."""
+        self, execution_ids: Sequence[str], keys: Sequence[ProcessKey], request_keys: Sequence[RequestKey]
+    ) -> tuple[Sequence[Row], Sequence[Row], Sequence[Row]]:
+        """Give executions by id and current ones by process id, their open states in order of creation, and requests.
+
+        All of it is as it was at one instant.
+        """
         ...
 
     async def write_if_unchanged(self, changes: Changes, versions: Mapping[str, int]) -> None:
@@ -119,8 +123,8 @@ async def do_work(session: Session, work: Work) -> Changes:
     return changes
 
 
-async def do_work_unlocked(session: UnlockedSession, work: Work) -> Changes | None:
-    """Load, decide and write without a transaction around it, two statements for most work.
+async def do_work_unlocked(session: UnlockedSession, work: Work, recent: RecentExecutions) -> Changes | None:
+    """Load, decide and write without a transaction around it: two statements for most work, one if all is in `recent`.
 
     Whatever changes an execution gives it a new version, so that what was read is known to hold if its version does.
 
@@ -133,8 +137,8 @@ async def do_work_unlocked(session: UnlockedSession, work: Work) -> Changes | No
     selection = work.selection()
     if selection.touches_rows:
         return None
-    loaded = await _read(session, selection)
-    await _load_requests(session, loaded, selection)
+    recalled = recent.take(selection.execution_ids)
+    loaded = await _read(session, selection, recalled)
     versions = {id_: execution.process.version for id_, execution in loaded.executions.items()}
     await _load_needs(session, loaded, work.needs(loaded), touches_rows=False)
     changes = work.decide(loaded)
@@ -147,20 +151,30 @@ async def do_work_unlocked(session: UnlockedSession, work: Work) -> Changes | No
         return None
     if changes.new_processes and any(not process.is_current for process in changes.changed_processes.values()):
         return None  # one makes room for the other, which takes two statements
+    if not recalled.keys() <= changes.changed_processes.keys():
+        # What was decided of one that stays as it is would hold by nothing. None of them is recalled a second time.
+        return await do_work_unlocked(session, work, recent)
     seen = {id_: versions[id_] for id_ in sorted(changes.changed_processes)}
     await session.write_if_unchanged(_without_what_closes(changes), seen)
+    recent.keep(loaded, changes)
     return changes
 
 
-async def _read(session: UnlockedSession, selection: Selection) -> Loaded:
-    loaded = Loaded()
-    rows, states = await session.read_executions(sorted(selection.execution_ids), sorted(selection.process_keys))
+async def _read(session: UnlockedSession, selection: Selection, recalled: Mapping[str, Execution]) -> Loaded:
+    loaded = Loaded(executions=dict(recalled))
+    execution_ids = selection.execution_ids.difference(recalled)
+    if not execution_ids and not selection.process_keys and not selection.request_keys:
+        return loaded
+    rows, states, requests = await session.read_executions(
+        sorted(execution_ids), sorted(selection.process_keys), sorted(selection.request_keys)
+    )
     for process in map(process_of, rows):
         loaded.executions[process.process_execution_id] = Execution(process, {})
         if process.is_current:
             loaded.current[process.key] = process.process_execution_id
     for state in map(state_of, states):
         loaded.executions[state.process_execution_id].states[state.key] = state
+    loaded.requests = {record.key: record for record in map(request_of, requests)}
     return loaded
 
 

@@ -85,6 +85,10 @@ QUERIES: dict[str, tuple[Sequence[Any], set[str]]] = {
         [IDS, ["default"] * 50, [f"q-{n}" for n in range(50)]],
         {PROCESS, CURRENT, OPEN_STATES},
     ),
+    "READ_EXECUTIONS_CURRENT_AND_REQUESTS": (
+        [IDS, ["default"] * 50, [f"q-{n}" for n in range(50)], ["default"] * 50, IDS, [1] * 50, IDS],
+        {PROCESS, CURRENT, OPEN_STATES, REQUEST},
+    ),
     "FIND_OPEN_STATES": ([IDS], {OPEN_STATES}),
     "FIND_REQUESTS": ([["default"] * 50, [f"q-{n}" for n in range(50)], [1] * 50, IDS], {REQUEST}),
     "DELETE_EXPIRED_REQUESTS": ([10, 1_000], {EXPIRED}),

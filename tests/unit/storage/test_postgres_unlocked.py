@@ -15,7 +15,8 @@ from server_stub.storage.postgres import PostgresStore
 from server_stub.storage.postgres_errors import committing
 from server_stub.storage.server_store import ServerStoreOptions
 from tests.contract.store.databases import NewDatabase
-from tests.contract.store.works import NAMESPACE, Deciding, created, load_one, process, state, write
+from tests.contract.store.works import NAMESPACE, Deciding, created, load, load_one, process, state, write
+from xdb_sdk.protocol import ProcessStatus
 
 DEADLINE_S = 30
 IS_SLEEPING = "SELECT 1 FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'"
@@ -47,12 +48,81 @@ def stepping(*execution_ids: str) -> Deciding:
     return Deciding(lambda loaded: step(loaded, *execution_ids), execution_ids=execution_ids)
 
 
-async def test_a_step_takes_two_statements(store: PostgresStore) -> None:
+async def test_a_step_takes_two_statements_and_the_next_of_the_same_one(store: PostgresStore) -> None:
     before = store.counters.statements
 
     await store.transact(stepping("e-1", "e-2"))
+    between = store.counters.statements
+    await store.transact(stepping("e-1", "e-2"))
+
+    assert (between - before, store.counters.statements - between) == (2, 1)
+    execution = await load_one(store, "e-2")
+    assert (execution.process.next_wait_order, execution.process.version) == (3, 3)
+
+
+async def test_step_reads_only_what_was_not_written_before(store: PostgresStore) -> None:
+    await store.transact(stepping("e-1"))
+
+    await store.transact(stepping("e-1", "e-2"))
+
+    executions = (await load(store, "e-1", "e-2")).executions
+    assert [executions[each].process.next_wait_order for each in ("e-1", "e-2")] == [3, 2]
+
+
+async def test_what_another_has_changed_since_it_was_written_is_read_again(store: PostgresStore) -> None:
+    await store.transact(stepping("e-1", "e-2"))
+    other = await PostgresStore.open(store.url)
+    await other.transact(stepping("e-1"))
+
+    await store.transact(stepping("e-1", "e-2"))
+
+    await other.close()
+    executions = (await load(store, "e-1", "e-2")).executions
+    assert [executions[each].process.next_wait_order for each in ("e-1", "e-2")] == [4, 3]
+
+
+async def test_decision_to_change_nothing_is_made_on_what_the_database_has(store: PostgresStore) -> None:
+    await store.transact(stepping("e-1"))
+    other = await PostgresStore.open(store.url)
+    await other.transact(stepping("e-1"))
+    seen: list[int] = []
+
+    def look(loaded: Loaded) -> Changes:
+        seen.append(loaded.executions["e-1"].process.next_wait_order)
+        return Changes()
+
+    await store.transact(Deciding(look, execution_ids=["e-1"]))
+
+    await other.close()
+    assert seen[-1] == 3
+
+
+async def test_closed_execution_is_read_again(store: PostgresStore) -> None:
+    await store.transact(stepping("e-1"))
+
+    def close(loaded: Loaded) -> Changes:
+        changes = step(loaded, "e-1")
+        loaded.executions["e-1"].process.status = ProcessStatus.COMPLETED
+        return changes
+
+    await store.transact(Deciding(close, execution_ids=["e-1"]))
+    before = store.counters.statements
+    await store.transact(stepping("e-1"))
 
     assert store.counters.statements - before == 2
+
+
+async def test_failed_transaction_leaves_nothing_behind(store: PostgresStore) -> None:
+    await store.transact(stepping("e-1"))
+
+    def fail(loaded: Loaded) -> Changes:
+        step(loaded, "e-1")
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await store.transact(Deciding(fail, execution_ids=["e-1"]))
+
+    assert (await load_one(store, "e-1")).process.next_wait_order == 2
 
 
 async def test_a_new_execution_takes_two_statements(store: PostgresStore) -> None:

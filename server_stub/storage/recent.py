@@ -1,0 +1,49 @@
+"""Executions as this server has just written them, so that the next transaction about them need not read them."""
+
+from collections.abc import Collection, Mapping
+
+from server_stub.core.changes import Changes
+from server_stub.core.model import Execution, ProcessExecution
+from server_stub.core.ports import Loaded
+
+
+class RecentExecutions:
+    """Executions of which a call is due, as the latest transactions here left them.
+
+    They may be out of date: whoever takes one checks the version of each when it writes, and reads those of which it
+    would write nothing. What is taken is here no more, so that two transactions never have the same.
+
+    Args:
+        most: How many are kept; the oldest go first.
+    """
+
+    def __init__(self, most: int = 2_000) -> None:
+        self._most = most
+        self._executions: dict[str, Execution] = {}
+
+    def take(self, execution_ids: Collection[str]) -> dict[str, Execution]:
+        """Give those that are here."""
+        return {id_: self._executions.pop(id_) for id_ in sorted(execution_ids) if id_ in self._executions}
+
+    def keep(self, loaded: Loaded, changes: Changes) -> None:
+        """Keep what has been committed of an unlocked transaction. Nobody else may change it from now on."""
+        for id_ in (*changes.changed_processes, *changes.new_processes):
+            execution = loaded.executions.get(id_)
+            if execution is not None and _is_called(execution):
+                states = {key: state for key, state in execution.states.items() if state.is_open}
+                self._executions[id_] = Execution(execution.process, states)
+        while len(self._executions) > self._most:
+            del self._executions[next(iter(self._executions))]
+
+    def forget(self, processes: Mapping[str, ProcessExecution]) -> None:
+        """Drop executions that were changed otherwise."""
+        for id_ in processes:
+            self._executions.pop(id_, None)
+
+
+def _is_called(execution: Execution) -> bool:
+    """Say whether an answer is to come, by the id of the execution. Those that wait for something else may be many."""
+    process = execution.process
+    if not process.is_running or not process.is_current:
+        return False
+    return any(state.call_key is not None for state in execution.states.values())
