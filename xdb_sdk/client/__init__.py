@@ -8,17 +8,20 @@ from xdb_sdk.client._exchange import ClientClosedError
 from xdb_sdk.client._explain import explain
 from xdb_sdk.client._operations import QueueMessage
 from xdb_sdk.client._options import ClientOptions, ClientRetryPolicy
+from xdb_sdk.client._reset import ResetOptions
 from xdb_sdk.client._results import (
     AttemptFailure,
     BulkResult,
     ChangeResult,
     CompleteStateResult,
+    HistoryEvent,
     PauseResult,
     ProcessError,
     ProcessInfo,
     ProcessSummary,
     PublishOrStartResult,
     QueueCommandInfo,
+    ResetResult,
     RpcOrStartResult,
     StartResult,
     StateCompletion,
@@ -43,6 +46,7 @@ __all__ = [
     "ClientOptions",
     "ClientRetryPolicy",
     "CompleteStateResult",
+    "HistoryEvent",
     "LineStream",
     "PauseResult",
     "ProcessError",
@@ -52,6 +56,8 @@ __all__ = [
     "QueueCommandInfo",
     "QueueMessage",
     "Reply",
+    "ResetOptions",
+    "ResetResult",
     "RpcOrStartResult",
     "StartResult",
     "StateCompletion",

@@ -1,12 +1,11 @@
 """What operators do, from asynchronous code."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from xdb_sdk._options import StateReference
-from xdb_sdk.client._exchange import Plan
+from xdb_sdk.client._async_history import AsyncHistoryCalls
 from xdb_sdk.client._operations import ProcessRef
 from xdb_sdk.client._operator_plans import OperatorPlans
 from xdb_sdk.client._results import BulkResult, PauseResult
@@ -17,18 +16,10 @@ Result = TypeVar("Result")
 _NOTHING = BulkResult(examined=0, matched=0, changed=0, processes=())
 
 
-class AsyncOperatorCalls(ABC):
+class AsyncOperatorCalls(AsyncHistoryCalls):
     """The calls of operators. Each is kept in the history of the execution, with its reason and request id."""
 
     _operations: OperatorPlans
-
-    @abstractmethod
-    async def _run(self, plan: Plan[Result]) -> Result:
-        """Carry out a plan."""
-
-    @abstractmethod
-    def _state_id_of(self, state: StateReference) -> str:
-        """Give the id of a state."""
 
     async def pause_process(
         self,

@@ -8,7 +8,8 @@ from typing import Any
 from xdb_sdk._names import check_name, check_optional_name
 from xdb_sdk.client._checks import epoch_milliseconds, refusing_invalid
 from xdb_sdk.client._exchange import Plan
-from xdb_sdk.client._operations import Operations, ProcessRef
+from xdb_sdk.client._history_plans import HistoryPlans
+from xdb_sdk.client._operations import ProcessRef
 from xdb_sdk.client._request_ids import request_id_of
 from xdb_sdk.client._results import BulkResult, CompleteStateResult, PauseResult, process_summary
 from xdb_sdk.client._urls import base_url
@@ -29,7 +30,7 @@ from xdb_sdk.protocol import (
 )
 
 
-class OperatorPlans(Operations):
+class OperatorPlans(HistoryPlans):
     """Plans for every operation, those of operators among them."""
 
     def pause(self, ref: ProcessRef, reason: str | None, request_id: str | None) -> Plan[PauseResult]:

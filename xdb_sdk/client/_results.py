@@ -9,6 +9,9 @@ from xdb_sdk._options import RetryPolicy
 from xdb_sdk.protocol import (
     DescribeAnswer,
     ExecuteStatus,
+    HistoryEventInfo,
+    HistoryEventType,
+    Json,
     ProcessErrorType,
     ProcessStatus,
     QueueCommandStatus,
@@ -249,6 +252,52 @@ class BulkResult:
     matched: int
     changed: int
     processes: tuple[ProcessSummary, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEvent:
+    """Something that has happened to an execution.
+
+    Attributes:
+        event_id: 1, 2, 3 and so on within the execution.
+        at: When.
+        event_type: What.
+        cause_id: The event of the same change that this one came of; None for the first of a change.
+        request_id: Of the request that made the change, if it had one.
+        data: What more there is to say, as JSON values by name; its content depends on the type.
+    """
+
+    event_id: int
+    at: datetime
+    event_type: HistoryEventType
+    cause_id: int | None
+    request_id: str | None
+    data: Mapping[str, Json]
+
+
+def history_event(event: HistoryEventInfo) -> HistoryEvent:
+    """Read an event from the wire."""
+    return HistoryEvent(
+        event_id=event.event_id,
+        at=instant(event.at_ms),
+        event_type=event.event_type,
+        cause_id=event.cause_id,
+        request_id=event.request_id,
+        data=event.data,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetResult(ChangeResult):
+    """What came of `reset_process`; `process_execution_id` is the new execution.
+
+    Attributes:
+        base_process_execution_id: The execution that it goes on from.
+        event_id: The last event that both have in common.
+    """
+
+    base_process_execution_id: str
+    event_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

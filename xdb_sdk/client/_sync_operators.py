@@ -1,15 +1,14 @@
 """What operators do, from synchronous code."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from xdb_sdk._options import StateReference
-from xdb_sdk.client._exchange import Plan
 from xdb_sdk.client._operations import ProcessRef
 from xdb_sdk.client._operator_plans import OperatorPlans
 from xdb_sdk.client._results import BulkResult, PauseResult
+from xdb_sdk.client._sync_history import SyncHistoryCalls
 from xdb_sdk.protocol import BulkRequest, ProcessStopType
 
 Result = TypeVar("Result")
@@ -17,18 +16,10 @@ Result = TypeVar("Result")
 _NOTHING = BulkResult(examined=0, matched=0, changed=0, processes=())
 
 
-class SyncOperatorCalls(ABC):
+class SyncOperatorCalls(SyncHistoryCalls):
     """The calls of operators. Each is kept in the history of the execution, with its reason and request id."""
 
     _operations: OperatorPlans
-
-    @abstractmethod
-    def _run(self, plan: Plan[Result]) -> Result:
-        """Carry out a plan."""
-
-    @abstractmethod
-    def _state_id_of(self, state: StateReference) -> str:
-        """Give the id of a state."""
 
     def pause_process(
         self,
