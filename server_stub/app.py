@@ -166,6 +166,7 @@ class Server:
                 sink.claim,
                 self._delivery.timers_found,
                 part_options.poller_options(settings),
+                look_again=self._delivery.look_again,
             )
             poll_s = settings.poll_fallback.total_seconds()
             watch = RemoteWatch(store, self._waiters, keeper, longest_interval_s=poll_s)

@@ -3,12 +3,14 @@
 Hints of the other servers say where to look. A hint may be lost, and some databases carry none, so that the poller also
 looks by itself: often while it finds something, seldom while it does not, and never while there is no other server.
 After the last of them has left it goes on for a while: a server may commit until it leaves, and nobody else looks.
+
+Where there are no hints, it also sees whether the calls that wait in memory for a worker are still due.
 """
 
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -41,6 +43,14 @@ class CallRoom(Protocol):
         """Wait until there is room for many."""
         ...
 
+    def waiting_keys(self) -> Collection[CallKey]:
+        """Name the calls that no worker has."""
+        ...
+
+    def drop_waiting(self, keys: Collection[CallKey]) -> None:
+        """Do not make calls, as far as no worker has them."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollerOptions:
@@ -70,6 +80,7 @@ class Poller:
         claim: Claims calls; what it gives is done when that is committed.
         plan_timers: Takes timers that are due soon, known ones among them.
         options: Intervals.
+        look_again: Has the database scanned soon, for what was dropped and may be due again.
     """
 
     def __init__(
@@ -82,6 +93,8 @@ class Poller:
         claim: Callable[[Sequence[CallKey]], Awaitable[object]],
         plan_timers: Callable[[Sequence[Timer]], None],
         options: PollerOptions,
+        *,
+        look_again: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -90,11 +103,13 @@ class Poller:
         self._room = room
         self._claim = claim
         self._plan_timers = plan_timers
+        self._look_again = look_again
         self._page_size = options.page_size
         self._look_ahead_ms = options.look_ahead // timedelta(milliseconds=1)
         self._longest_interval_s = options.poll_interval.total_seconds()
         self._interval_s = self._longest_interval_s
         self._timers_polled_at_s = 0.0
+        self._rechecked_at_s = 0.0
         self._peers_seen_at_s = -math.inf
         self._hint = Hint()
         self._wake = asyncio.Event()
@@ -158,6 +173,7 @@ class Poller:
         """Look into the hinted shards, or all; say whether there was anything."""
         shard_ids = tuple(hint.shard_ids if hint else self._ownership.shard_ids)
         has_found = False
+        await self._recheck_waiting()
         if shard_ids and (hint or self.has_recent_peers):
             await self._wait_for_room()
             has_found = await self._poll_calls(shard_ids)
@@ -171,6 +187,7 @@ class Poller:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._longest_interval_s):
                     return await self._room.wait_for_room()
+            await self._recheck_waiting()
             if self.has_recent_peers and self._are_timers_due(has_found=False):
                 await self._poll_timers()
 
@@ -182,6 +199,21 @@ class Poller:
         if len(calls) == self._page_size:
             self._wake.set()
         return bool(calls)
+
+    async def _recheck_waiting(self) -> None:
+        """Drop the calls that wait here and that another server has called off, unheard."""
+        now_s = asyncio.get_running_loop().time()
+        is_told = self._neighbours.has_hints or not self.has_recent_peers
+        if is_told or now_s - self._rechecked_at_s < self._longest_interval_s:
+            return
+        self._rechecked_at_s = now_s
+        keys = self._room.waiting_keys()
+        if not keys:
+            return
+        due = await self._store.find_due_keys({key.state for key in keys})
+        if gone := [key for key in keys if key not in due]:
+            self._room.drop_waiting(gone)
+            self._look_again()
 
     def _are_timers_due(self, *, has_found: bool) -> bool:
         since_s = asyncio.get_running_loop().time() - self._timers_polled_at_s

@@ -210,6 +210,18 @@ class Dispatcher:
                     job.is_dropped = True
                     self._forget(job)
 
+    def waiting_keys(self) -> list[CallKey]:
+        """Name the state calls that no worker has; it looks at all calls here."""
+        return [key for jobs in self._jobs.values() for key, job in jobs.items() if not job.is_begun]
+
+    def drop_waiting(self, keys: Collection[CallKey]) -> None:
+        """Do not make calls, as far as no worker has them."""
+        for key in keys:
+            job = self._jobs.get(key.state.process_execution_id, {}).get(key)
+            if job is not None and not job.is_begun:
+                job.is_dropped = True
+                self._forget(job)
+
     def shards_lost(self, shard_ids: Collection[int]) -> Collection[int]:
         """Drop the calls of shards that wait, and give them back; those that workers have are finished here.
 

@@ -97,11 +97,11 @@ async def test_message_of_another_server_wakes_no_paused_execution_until_it_is_r
     assert paused.states[0].held_due_at is not None
 
 
-@pytest.mark.parametrize("servers", ["postgresql"], indirect=True)
+@HINTED
 async def test_call_that_waits_at_its_server_for_a_place_is_dropped_when_another_server_pauses_it(
-    servers: Servers,
+    servers: Servers, notify: bool
 ) -> None:
-    first, second = await two(servers, max_worker_calls=1)
+    first, second = await two(servers, max_worker_calls=1, notify=notify)
     holding, waiting = process_id_of(second, seed="holding"), process_id_of(second, seed="waiting")
     await second.client.start_process(holding, HeldProcess)
     await eventually(lambda: runs[holding, 1] == 1)

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from server_stub.core.cluster import Hint
-from server_stub.core.model import Call, CallKey, Timer, TimerKey
+from server_stub.core.model import Call, CallKey, StateKey, Timer, TimerKey
 from server_stub.core.ports import SoleOwnership, Store, StoreUnavailable
 from server_stub.delivery.poller import Poller, PollerOptions
 from tests.support.dispatching import make_call
@@ -31,6 +31,11 @@ class World:
     has_hints: bool = False
     has_handovers: bool = False
     is_available: bool = True
+    waiting: set[CallKey] = field(default_factory=set)
+    """Calls that no worker has."""
+    due: set[CallKey] = field(default_factory=set)
+    """Calls that the database has."""
+    looks: int = 0
     room: asyncio.Event = field(default_factory=asyncio.Event)
     poller: Poller = field(init=False)
 
@@ -50,6 +55,19 @@ class World:
 
     async def wait_for_room(self) -> None:
         await self.room.wait()
+
+    async def find_due_keys(self, states: Collection[StateKey]) -> set[CallKey]:
+        self.statements["due keys"] += 1
+        return {key for key in self.due if key.state in states}
+
+    def waiting_keys(self) -> Collection[CallKey]:
+        return list(self.waiting)
+
+    def drop_waiting(self, keys: Collection[CallKey]) -> None:
+        self.waiting.difference_update(keys)
+
+    def look_again(self) -> None:
+        self.looks += 1
 
     def claim(self, keys: Sequence[CallKey]) -> asyncio.Future[None]:
         now_s = round(asyncio.get_running_loop().time(), 3)
@@ -77,6 +95,7 @@ async def polling(**changes: bool) -> AsyncIterator[World]:
         world.claim,
         world.plan,
         PollerOptions(page_size=10),
+        look_again=world.look_again,
     )
     world.poller.start()
     try:
@@ -259,3 +278,30 @@ async def test_poller_outlives_trouble_with_the_database_and_says_so_once(caplog
 
     assert len(world.claimed) == 1
     assert [record.message for record in caplog.records] == ["cannot look for what other servers have made due"]
+
+
+@pytest.mark.parametrize("has_room", [True, False], ids=["room", "no-room"])
+async def test_waiting_call_that_another_server_has_called_off_unheard_is_dropped_within_two_seconds(
+    has_room: bool,
+) -> None:
+    gone, kept = make_call(1).key, make_call(2).key
+    async with polling() as world:
+        world.waiting = {gone, kept}
+        world.due = {kept}
+        if not has_room:
+            world.room.clear()
+        await asyncio.sleep(2.1)
+
+    assert world.waiting == {kept}
+    assert world.looks == 1
+    assert world.statements["due keys"] <= 3
+
+
+@pytest.mark.parametrize("told", [{"has_hints": True}, {"has_peers": False}], ids=["hints", "no peers"])
+async def test_waiting_calls_are_not_asked_about_where_others_tell_or_are_none(told: dict[str, bool]) -> None:
+    async with polling(**told) as world:
+        world.waiting = {make_call(1).key}
+        await asyncio.sleep(10)
+
+    assert world.statements["due keys"] == 0
+    assert len(world.waiting) == 1
