@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from server_stub.core.changes import Changes
 from server_stub.core.closing import end_state
-from server_stub.core.decisions import apply_decision, check_decision
+from server_stub.core.decisions import apply_decision, check_decision, in_short
 from server_stub.core.edit import Edit
 from server_stub.core.events import (
     Event,
@@ -189,7 +189,7 @@ class CompleteState(Event[CompleteStateAnswer]):
         edit.record(
             HistoryEventType.STATE_COMPLETED_BY_OPERATOR,
             state_execution_id=state.key.state_execution_id,
-            decision=decision.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+            decision=in_short(decision),
             reason=self.request.reason,
         )
         if state.wait is not None:
