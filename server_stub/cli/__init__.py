@@ -6,6 +6,7 @@ The modules here import little: what a command needs is imported when it runs, s
 import click
 
 from server_stub.cli._config import config
+from server_stub.cli._history import COMMANDS as HISTORY_COMMANDS
 from server_stub.cli._operate import COMMANDS as OPERATOR_COMMANDS
 from server_stub.cli._process import process
 from server_stub.cli._schema import schema
@@ -39,7 +40,7 @@ def main() -> None:
     """
 
 
-for operator_command in OPERATOR_COMMANDS:
-    process.add_command(operator_command)
+for process_command in (*HISTORY_COMMANDS, *OPERATOR_COMMANDS):
+    process.add_command(process_command)
 for command in (server, worker, schema, shard, process, config):
     main.add_command(command)

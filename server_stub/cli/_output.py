@@ -10,7 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from xdb_sdk import RetryPolicy
-    from xdb_sdk.client import ProcessInfo, ProcessSummary, StateExecutionInfo
+    from xdb_sdk.client import HistoryEvent, ProcessInfo, ProcessSummary, StateExecutionInfo
 
 
 def print_json(value: Any) -> None:
@@ -69,6 +69,18 @@ def print_processes(processes: Iterable["ProcessSummary"]) -> None:
                 each.process_execution_id,
             )
         )
+
+
+def print_history(events: Iterable["HistoryEvent"]) -> None:
+    """Print a table of events, as they come; what came of the same change is indented."""
+    row = "{:>6}  {:<24}  {:<27}  {}"
+    click.echo(row.format("EVENT", "AT", "WHAT", "MORE"))
+    for event in events:
+        what = event.event_type if event.cause_id is None else f"  {event.event_type}"
+        more = [f"{name}={value if isinstance(value, str) else compact(value)}" for name, value in event.data.items()]
+        if event.request_id is not None and event.cause_id is None:
+            more.append(f"(request {event.request_id})")
+        click.echo(row.format(event.event_id, show_instant(event.at) or "", what, "  ".join(more)).rstrip())
 
 
 def show_instant(instant: datetime | None) -> str | None:

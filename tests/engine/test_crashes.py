@@ -4,6 +4,7 @@ What two servers make of one shard is for when there can be two.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -92,8 +93,40 @@ async def test_process_completes_with_every_effect_once_whichever_commit_the_ser
 
         assert len(system.sql("SELECT * FROM xdb_sys_history WHERE event_type = 'USER_EVENT'")) == 4 * deaths
         assert leftovers(system) == {}
+        assert histories_that_disagree(system) == []
 
     assert deaths >= 6
+
+
+def histories_that_disagree(system: MortalSystem) -> list[str]:
+    """Name the executions whose history has gaps, or does not tell what the rows of their states tell."""
+    executions = system.sql("SELECT process_execution_id, status, next_event_id FROM xdb_sys_process_execution")
+    return [
+        process_execution_id
+        for process_execution_id, status, next_event_id in executions
+        if not _agrees(system, process_execution_id, status, next_event_id)
+    ]
+
+
+def _agrees(system: MortalSystem, process_execution_id: str, status: str, next_event_id: int) -> bool:
+    of_execution = "WHERE process_execution_id = ? ORDER BY"
+    events = system.sql(
+        f"SELECT event_id, event_type, data FROM xdb_sys_history {of_execution} event_id", process_execution_id
+    )
+    states = system.sql(
+        f"SELECT state_id, number, status FROM xdb_sys_async_state_execution {of_execution} row_id",
+        process_execution_id,
+    )
+    told = {
+        kind: [json.loads(data)["stateExecutionId"] for _, event_type, data in events if event_type == kind]
+        for kind in ("STATE_SCHEDULED", "STATE_EXECUTED")
+    }
+    return (
+        [event_id for event_id, *_ in events] == list(range(1, next_event_id))
+        and events[-1][1] == status
+        and told["STATE_SCHEDULED"] == [f"{state_id}-{number}" for state_id, number, _ in states]
+        and sorted(told["STATE_EXECUTED"]) == sorted(f"{i}-{n}" for i, n, status in states if status == "COMPLETED")
+    )
 
 
 async def _live_through(system: MortalSystem, process_id: str, commit: int, *, after: bool) -> bool:
