@@ -23,8 +23,8 @@ help: ## Say what can be made.
 demo: $(BASE) ## Run the sign-up example, from the client to the user's row.
 	$(BIN)/python -m examples.user_signup
 
-test: $(TEST) ## Run all tests, on all cores; PYTEST_ARGS="tests/unit -n 0" narrows it down.
-	$(BIN)/python -m pytest -n logical $(PYTEST_ARGS)
+test: $(TEST) ## Run all tests, in two processes for each core; PYTEST_ARGS="tests/unit -n 0" narrows it down.
+	$(BIN)/python -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
 
 lint: $(TEST) ## Check style, types and the arrows between the packages.
 	$(BIN)/ruff check
