@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from xdb_sdk._options import StateReference
 from xdb_sdk.client._exchange import Plan
-from xdb_sdk.client._history_plans import HistoryPlans
 from xdb_sdk.client._operations import ProcessRef
+from xdb_sdk.client._operator_plans import OperatorPlans
 from xdb_sdk.client._reset import ResetOptions
 from xdb_sdk.client._results import HistoryEvent, ResetResult
 from xdb_sdk.protocol import GetHistoryRequest
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 class AsyncHistoryCalls(ABC):
     """The calls that read a history, or go on from a point of it."""
 
-    _operations: HistoryPlans
+    _operations: OperatorPlans
 
     @abstractmethod
     async def _run(self, plan: Plan[Result]) -> Result:

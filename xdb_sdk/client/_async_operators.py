@@ -7,7 +7,6 @@ from typing import TypeVar
 from xdb_sdk._options import StateReference
 from xdb_sdk.client._async_history import AsyncHistoryCalls
 from xdb_sdk.client._operations import ProcessRef
-from xdb_sdk.client._operator_plans import OperatorPlans
 from xdb_sdk.client._results import BulkResult, PauseResult
 from xdb_sdk.protocol import BulkRequest, ProcessStopType
 
@@ -18,8 +17,6 @@ _NOTHING = BulkResult(examined=0, matched=0, changed=0, processes=())
 
 class AsyncOperatorCalls(AsyncHistoryCalls):
     """The calls of operators. Each is kept in the history of the execution, with its reason and request id."""
-
-    _operations: OperatorPlans
 
     async def pause_process(
         self,
