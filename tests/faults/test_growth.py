@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from benchmarks.processes import ChainProcess, SignalProcess, SleepProcess, registry
 from tests.faults.installation import Installation
@@ -30,6 +31,7 @@ COUNT_WAITING = (
 _IDS = ("process_execution_id", "process_id")
 
 
+@pytest.mark.timeout(300)
 async def test_memory_of_a_server_does_not_grow_with_what_it_has_done(tmp_path: Path) -> None:
     with Installation(tmp_path, worker_app="benchmarks.worker:app") as installation:
         server = psutil.Process(installation.server.pid)

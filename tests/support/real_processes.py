@@ -16,7 +16,7 @@ from tests.services.server import free_port
 __all__ = ["RunningCommand", "free_port"]
 
 _ROOT = Path(__file__).parents[2]
-_DEADLINE_S = 30.0
+_DEADLINE_S = 60.0
 
 
 class RunningCommand:
