@@ -57,7 +57,8 @@ async def test_rows_are_those_of_a_new_database(databases: Databases, kind: Kind
     await (await database.open_store()).close()
     new = database.everything()
     database.sql("CREATE TABLE mine (id INTEGER PRIMARY KEY)")
-    database.sql("INSERT INTO xdb_sys_history (process_execution_id, event_id, at_ms, event_type) VALUES ('e', 1, 1, 't')")
+    columns = "process_execution_id, event_id, at_ms, event_type"
+    database.sql(f"INSERT INTO xdb_sys_history ({columns}) VALUES ('e', 1, 1, 't')")
 
     database = databases.empty(kind, tmp_path)
     await (await database.open_store()).close()
