@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 from server_stub.core.allowed_urls import ANY_URL, AllowedUrls
 from server_stub.core.cluster import Role
-from server_stub.core.history import NO_NAMESPACES, Namespaces
+from server_stub.core.namespaces import NO_NAMESPACES, Namespaces
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -11,7 +11,6 @@ from server_stub.core.changes import Changes
 from server_stub.core.model import Execution, HistoryEvent, ProcessExecution, StateExecution
 from xdb_sdk.protocol import HistoryEventType, Json
 
-_NOTHING: Final[tuple[Json, ...]] = (None, (), [], {})
 _wire_name: Final = cache(to_camel)
 
 
@@ -60,30 +59,29 @@ class Edit:
 
         Args:
             event_type: What happened.
-            data: What more there is to say, with names of Python; what is None or empty is left out.
+            data: What more there is to say, with names of Python; what is None is left out.
         """
-        process, changes = self.process, self.changes
+        process, changes = self.execution.process, self.changes
         event_id = process.next_event_id
         if event_id == 0:
             return
-        told = {_wire_name(name): value for name, value in data.items() if value not in _NOTHING}
+        told = {_wire_name(name): value for name, value in data.items() if value is not None}
         text = to_json(told) if told else b""
-        was_long = changes.history_rules.is_long(process)
-        process.next_event_id = event_id + 1
-        process.history_bytes += len(text)
         changes.history.append(
             HistoryEvent(
-                process_execution_id=process.process_execution_id,
-                event_id=event_id,
-                at_ms=self.now_ms,
-                event_type=event_type,
-                cause_id=self.cause_id,
-                request_id=self.request_id,
-                data=text.decode() if told else None,
+                process.process_execution_id,
+                event_id,
+                self.now_ms,
+                event_type,
+                self.cause_id,
+                self.request_id,
+                text.decode() if told else None,
             )
         )
         if self.cause_id is None:
             self.cause_id = event_id
-        if not was_long and changes.history_rules.is_long(process):
+        if changes.history_rules.becomes_long(process, len(text)):
             changes.long_histories.append(process)
+        process.next_event_id = event_id + 1
+        process.history_bytes += len(text)
         changes.touch_process(process)

@@ -69,8 +69,8 @@ def record_attributes(
     has_values = edit.process.namespace in edit.changes.history_rules.values_in
     edit.record(
         HistoryEventType.ATTRIBUTES_WRITTEN,
-        tables={name: dict(values) if has_values else list(values) for name, values in columns.items()},
-        local_attributes=local_attributes,
+        tables={name: dict(values) if has_values else list(values) for name, values in columns.items()} or None,
+        local_attributes=local_attributes or None,
     )
 
 
@@ -113,7 +113,7 @@ def apply_writes(edit: Edit, effects: Effects) -> None:
     """Apply everything of an answer but its messages, whose place in the order is the caller's to choose."""
     write_attributes(edit, effects.write_tables, effects.write_local_attributes)
     for event in effects.recorded_events:
-        edit.record(HistoryEventType.USER_EVENT, name=event.name, values=list(event.data))
+        edit.record(HistoryEventType.USER_EVENT, name=event.name, values=list(event.data) or None)
 
 
 def has_changed(read_set: ReadSet | None, loaded: Loaded, edit: Edit) -> bool:

@@ -5,48 +5,15 @@ never used to run a user's code again.
 """
 
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 from server_stub.core.model import ProcessExecution
+from server_stub.core.namespaces import NO_NAMESPACES, Namespaces
 from server_stub.core.refusals import Refused
 from xdb_sdk.protocol import ErrorSubType
 
-_ANY: Final = "*"
 _WARNS_AT_ONE_OF: Final = 5
 """A history is said to be long at this part of what it may hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class Namespaces:
-    """Some namespaces, or all of them."""
-
-    names: frozenset[str] = frozenset()
-    is_all: bool = False
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read names separated by commas; * stands for all.
-
-        Raises:
-            ValueError: A name is given besides *.
-        """
-        names = frozenset(name.strip() for name in text.split(",")) - {""}
-        if _ANY not in names:
-            return cls(names)
-        if len(names) > 1:
-            raise ValueError(f"{text!r} has names besides *, which stands for all of them; give one or the other")
-        return cls(is_all=True)
-
-    def __contains__(self, namespace: str) -> bool:
-        """Say whether a namespace is among them."""
-        return self.is_all or namespace in self.names
-
-    def __str__(self) -> str:
-        """Give the text that is read as these."""
-        return _ANY if self.is_all else ",".join(sorted(self.names))
-
-
-NO_NAMESPACES: Final = Namespaces()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +36,11 @@ class HistoryRules:
         """Say whether an execution has as long a history as it may have."""
         return process.next_event_id > self.max_events or process.history_bytes >= self.max_bytes
 
-    def is_long(self, process: ProcessExecution) -> bool:
-        """Say whether an execution has come so near to that that somebody should look at it."""
-        return (
-            process.next_event_id > self.max_events // _WARNS_AT_ONE_OF
-            or process.history_bytes >= self.max_bytes // _WARNS_AT_ONE_OF
-        )
+    def becomes_long(self, process: ProcessExecution, size: int) -> bool:
+        """Say whether with an event of this size somebody should look at the execution, as with none before."""
+        long_events, long_bytes = self.max_events // _WARNS_AT_ONE_OF, self.max_bytes // _WARNS_AT_ONE_OF
+        was_long = process.next_event_id > long_events or process.history_bytes >= long_bytes
+        return not was_long and (process.next_event_id == long_events or process.history_bytes + size >= long_bytes)
 
     def require_room(self, process: ProcessExecution) -> None:
         """Refuse a client's change to an execution whose history is full; it can still be stopped.

@@ -104,7 +104,7 @@ def register_wait(edit: Edit, state: StateExecution, request: CommandRequestBody
         HistoryEventType.WAIT_UNTIL_COMPLETED,
         state_execution_id=state.key.state_execution_id,
         commands=state.wait.commands.model_dump(mode="json", by_alias=True, exclude_unset=True),
-        state_locals=state.state_locals,
+        state_locals=state.state_locals or None,
     )
     edit.touch_process()
     edit.touch_state(state)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from server_stub.config import ServerSettings
-from server_stub.core.history import Namespaces
+from server_stub.core.namespaces import Namespaces
 from tests.engine.service_http import post
 from tests.support.databases import Database
 from tests.support.system import System

@@ -16,6 +16,7 @@ from xdb_sdk.client import (
     ClientOptions,
     PublishOrStartResult,
     QueueMessage,
+    ResetOptions,
     RpcOrStartResult,
     StartResult,
     StopResult,
@@ -31,6 +32,7 @@ from xdb_sdk.protocol import (
     ProcessStatus,
     PublishAnswer,
     PublishOrStartAnswer,
+    ResetAnswer,
     RpcOrStartAnswer,
     RpcServiceAnswer,
     StartAnswer,
@@ -46,6 +48,7 @@ STARTED, DONE = StartAnswer(**OF), DoneAnswer(**OF)
 STOPPED = StopAnswer(**OF, status=ProcessStatus.TERMINATED)
 PAUSED, STATE_COMPLETED = PauseAnswer(**OF), CompleteStateAnswer(**OF, status=ProcessStatus.RUNNING)
 CHANGED_MANY, END = BulkAnswer(examined=1, matched=1, changed=1), ThreadCloseDecision(close_type=CloseType.DEAD_END)
+RESET = ResetAnswer(**OF, base_process_execution_id="e-0", event_id=1)
 PUBLISHED = PublishAnswer(**OF, published=1)
 PUBLISHED_OR_STARTED = PublishOrStartAnswer(**OF, published=1, started=True)
 RETURNED, RETURNED_OR_STARTED = RpcServiceAnswer(**OF), RpcOrStartAnswer(**OF, started=True)
@@ -60,6 +63,7 @@ OF_MANY: dict[str, TypedCall] = {
 OF_OPERATORS: dict[str, TypedCall] = {
     "pause_process": (lambda c, **ids: c.pause_process("p", **ids), PAUSED),
     "resume_process": (lambda c, **ids: c.resume_process("p", **ids), PAUSED),
+    "reset_process": (lambda c, **ids: c.reset_process("p", ResetOptions.to_beginning(), **ids), RESET),
     **OF_MANY,
 }
 TYPED: dict[str, TypedCall] = {
