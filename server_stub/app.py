@@ -357,11 +357,11 @@ class Server:
 
     def _on_commit(self, changes: Changes) -> None:
         self._waiters.committed(changes)
+        if changes.withdrawn:
+            self._withdraw(changes.withdrawn)  # first: what has become due instead is not to be withdrawn
         self._delivery.committed(changes)
         if changes.closed_processes:
             self.dispatcher.process_closed(list(changes.closed_processes))
-        if changes.withdrawn:
-            self._withdraw(changes.withdrawn)
         if self._cluster is not None and self._cluster.hints is not None and self._cluster.keeper.has_peers:
             before_ms = self._clock() + self._cluster.poller.timer_window_ms
             if hint := hint_of(changes, self._cluster.keeper, timers_before_ms=before_ms):

@@ -99,7 +99,10 @@ class PublishMessages(Event[PublishAnswer]):
             need_published(needs, execution, self.request.messages)
 
     def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> PublishAnswer:
-        edit = client_edit(loaded, changes, now_ms, self.request, self.request.request_id)
+        return self.publish_into(client_edit(loaded, changes, now_ms, self.request, self.request.request_id))
+
+    def publish_into(self, edit: Edit) -> PublishAnswer:
+        """Publish to an execution that takes it."""
         sequence_ids = publish(edit, self.request.messages)
         settle_waits(edit, fed={message.queue_name for message in self.request.messages})
         return PublishAnswer(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from server_stub.core.call_events import RpcReturned
 from server_stub.core.changes import Changes
 from server_stub.core.client_events import PublishMessages, StartProcess
+from server_stub.core.edit import Edit
 from server_stub.core.events import Event, need_published
 from server_stub.core.model import RequestRecord
 from server_stub.core.outcomes import Verdict
@@ -59,15 +60,20 @@ class PublishOrStart(Event[PublishOrStartAnswer]):
         if known_start is not None and known_publish is None:
             self._require_running(loaded, known_start.process_execution_id)
         started = known_start or self.start.apply(loaded, changes, now_ms)
-        published = known_publish or self._publish(loaded, changes, now_ms)
+        published = known_publish or self._publish(started, loaded, changes, now_ms)
         if self.claims is not None and known_start is None:
             remember(loaded, changes, self.claims.start, started, now_ms)
         if self.claims is not None and known_publish is None:
             remember(loaded, changes, self.claims.other, published, now_ms)
         return of_halves(started, published)
 
-    def _publish(self, loaded: Loaded, changes: Changes, now_ms: int) -> PublishAnswer:
-        return PublishMessages(self.publish).apply(loaded, changes, now_ms)
+    def _publish(self, started: StartAnswer, loaded: Loaded, changes: Changes, now_ms: int) -> PublishAnswer:
+        event = PublishMessages(self.publish)
+        if started.duplicate or started.already_started:
+            return event.apply(loaded, changes, now_ms)
+        # Nothing that is refused may have started it.
+        execution = loaded.executions[started.process_execution_id]
+        return event.publish_into(Edit(execution, changes, now_ms, self.publish.request_id))
 
     def _require_running(self, loaded: Loaded, execution_id: str) -> None:
         execution = loaded.executions.get(execution_id)
@@ -83,8 +89,10 @@ class PublishOrStart(Event[PublishOrStartAnswer]):
 
 def of_halves(started: StartAnswer, published: PublishAnswer) -> PublishOrStartAnswer:
     """Give the answer of a request whose halves are answered."""
+    # Where only the publish half is known, the execution that it went to has been followed by the one started now.
+    is_followed = published.duplicate and not started.duplicate
     return PublishOrStartAnswer(
-        process_execution_id=published.process_execution_id,
+        process_execution_id=started.process_execution_id if is_followed else published.process_execution_id,
         started=not started.already_started,
         published=published.published,
         sequence_ids=published.sequence_ids,

@@ -127,6 +127,8 @@ async def do_work_unlocked(session: UnlockedSession, work: Work, recent: RecentE
     """Load, decide and write without a transaction around it: two statements for most work, one if all is in `recent`.
 
     Whatever changes an execution gives it a new version, so that what was read is known to hold if its version does.
+    What is refused changes nothing, and so no version is compared: a refusal has to follow from what one statement
+    read.
 
     Returns:
         What was committed; None when the work needs the locks of a transaction, and nothing was done.
@@ -140,7 +142,10 @@ async def do_work_unlocked(session: UnlockedSession, work: Work, recent: RecentE
     recalled = recent.take(selection.execution_ids)
     loaded = await _read(session, selection, recalled)
     versions = {id_: execution.process.version for id_, execution in loaded.executions.items()}
-    await _load_needs(session, loaded, work.needs(loaded), touches_rows=False)
+    needs = work.needs(loaded)
+    if needs.histories:
+        return None  # they are refused if they do not fit the execution, and make room for another one
+    await _load_needs(session, loaded, needs, touches_rows=False)
     changes = work.decide(loaded)
     _renew(changes, loaded)
     if (
@@ -152,8 +157,8 @@ async def do_work_unlocked(session: UnlockedSession, work: Work, recent: RecentE
     if changes.new_processes and any(not process.is_current for process in changes.changed_processes.values()):
         return None  # one makes room for the other, which takes two statements
     if not recalled.keys() <= changes.changed_processes.keys():
-        # What was decided of one that stays as it is would hold by nothing. None of them is recalled a second time.
-        return await do_work_unlocked(session, work, recent)
+        # What was decided of one that stays as it is would hold by nothing.
+        return await do_work_unlocked(session, work, RecentExecutions())
     seen = {id_: versions[id_] for id_ in sorted(changes.changed_processes)}
     await session.write_if_unchanged(_without_what_closes(changes), seen)
     recent.keep(loaded, changes)

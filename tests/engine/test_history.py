@@ -8,7 +8,7 @@ import pytest
 
 from server_stub.config import ServerSettings
 from server_stub.core.namespaces import Namespaces
-from tests.engine.service_http import post, request
+from tests.engine.service_http import post, request, start_of
 from tests.support.databases import Database
 from tests.support.system import System
 from xdb_sdk import (
@@ -242,6 +242,16 @@ async def test_an_execution_that_starts_where_histories_are_off_has_none_for_eve
 
         assert answer.json()["hasHistory"] is False
         assert system.sql("SELECT * FROM xdb_sys_history") == []
+
+
+async def test_publish_that_starts_an_execution_is_never_refused_once_it_is_started(database: Database) -> None:
+    async with System(database, ServerSettings(max_history_events=1)) as system:
+        system.serve(Tour)
+        body = {"start": start_of("Tour"), "messages": [{"queueName": "other", "payload": 1}]}
+
+        answer = await post(system, "publish-or-start", body)
+
+        assert (answer.status_code, answer.json()["started"], answer.json()["published"]) == (200, True, 1)
 
 
 async def test_a_full_history_refuses_changes_of_clients_but_a_stop(database: Database) -> None:

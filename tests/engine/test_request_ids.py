@@ -278,3 +278,15 @@ async def test_requests_without_an_id_are_not_remembered(system: System) -> None
 
     assert [answer["sequenceIds"] for answer in answers] == [[1], [2]]
     assert remembered(system) == []
+
+
+async def test_publish_that_is_known_and_starts_another_execution_tells_that_one(system: System) -> None:
+    first = await call(system, "start", start("other"))
+    await call(system, "publish", notes("X"))
+    await call(system, "stop", {"processId": "p"})
+
+    answer = await call(system, "publish-or-start", or_start(notes("X")))
+
+    current = (await describe(system))["processExecutionId"]
+    assert current != first["processExecutionId"]
+    assert (answer["processExecutionId"], answer["started"], answer["duplicate"]) == (current, True, True)

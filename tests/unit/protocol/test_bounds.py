@@ -60,7 +60,7 @@ BOUNDED: list[tuple[type[WireModel], dict[str, Any], str, Any, int]] = [
     (StartRequest, START, "tables", TABLE | {"primaryKey": {"id": 1}}, 1),
     (SetAttributesRequest, PROCESS, "writeTables", WRITE, MAX_TABLES),
     (ListRequest, {}, "statuses", "RUNNING", 6),
-    (DescribeRequest, PROCESS, "include", "queues", 2),
+    (DescribeRequest, PROCESS, "include", "queues", 3),
 ]
 BOUNDED_MAPPINGS: list[tuple[type[WireModel], dict[str, Any], str, int]] = [
     (ExecuteAnswer, DECIDED, "writeLocalAttributes", MAX_ITEMS),

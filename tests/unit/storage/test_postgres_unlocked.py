@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import asyncpg
 import pytest
@@ -10,9 +10,10 @@ import pytest
 from server_stub.core.changes import Changes
 from server_stub.core.cluster import Member, Role
 from server_stub.core.model import LocalAttributeWrite, ProcessKey
-from server_stub.core.ports import CommitOutcomeUnknown, ConcurrentStart, Loaded, StoreBusy
+from server_stub.core.ports import CommitOutcomeUnknown, ConcurrentStart, Loaded, Needs, StoreBusy
 from server_stub.storage.postgres import PostgresStore
 from server_stub.storage.postgres_errors import committing
+from server_stub.storage.postgres_session import PostgresSession
 from server_stub.storage.server_store import ServerStoreOptions
 from tests.contract.store.databases import NewDatabase
 from tests.contract.store.works import NAMESPACE, Deciding, created, load, load_one, process, state, write
@@ -108,6 +109,36 @@ async def test_closed_execution_is_read_again(store: PostgresStore) -> None:
     await store.transact(Deciding(close, execution_ids=["e-1"]))
     before = store.counters.statements
     await store.transact(stepping("e-1"))
+
+    assert store.counters.statements - before == 2
+
+
+async def test_history_is_read_while_its_execution_is_locked(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlocked: list[Sequence[object]] = []
+    find_history = PostgresSession.find_history
+
+    async def look_at_lock(session: PostgresSession, execution_id: str, after: int, limit: int) -> object:
+        other = await store.connect()
+        unlocked.append(await other.fetch("SELECT 1 FROM xdb_sys_process_execution FOR UPDATE SKIP LOCKED"))
+        await other.close()
+        return await find_history(session, execution_id, after, limit)
+
+    monkeypatch.setattr(PostgresSession, "find_history", look_at_lock)
+    needs = Needs(histories={"e-1"})
+
+    await store.transact(Deciding(lambda loaded: Changes(), execution_ids=["e-1", "e-2"], needs=needs))
+
+    assert unlocked == [[]]
+
+
+async def test_large_execution_is_not_kept(store: PostgresStore) -> None:
+    await write(store, created(process("e-3", process_id="large"), state("e-3", input="x" * 20_000)))
+    await store.transact(stepping("e-3"))
+    before = store.counters.statements
+
+    await store.transact(stepping("e-3"))
 
     assert store.counters.statements - before == 2
 
