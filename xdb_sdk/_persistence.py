@@ -177,6 +177,9 @@ class Persistence(Injected):
     def record_event(self, name: str, *data: Any) -> None:
         """Add an event to the history of the execution, when the call is committed.
 
+        It is read there as a `USER_EVENT`: by `Client.get_history`, or `xdb process history`. An execution that was
+        started while histories were off in its namespace keeps none.
+
         Raises:
             InvalidArgumentError: The name cannot be stored, or the call is read-only.
             EncodeError: A value cannot be written as JSON.

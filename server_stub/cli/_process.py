@@ -42,7 +42,8 @@ def process() -> None:
     """Start process executions, look at them, and speak to them.
 
     Values are JSON, given as they are, as @file, or as @- for standard input. Exit status: 0, or 1 if the server
-    refuses or cannot be reached, or 2 for wrong usage.
+    refuses or cannot be reached, or 2 for wrong usage; of wait also 3 if the process ended in another way than by
+    completion, and 4 if it is still running.
     """
 
 
