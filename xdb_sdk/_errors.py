@@ -171,7 +171,6 @@ class ProcessAlreadyStartedError(ClientSideError):
     """A process with this id exists and the id reuse policy forbids another."""
 
     code = "process_already_started"
-    advice = "use another process id, another IdReusePolicy, or ProcessStartOptions(ignore_already_started=True)"
 
     @property
     def process_execution_id(self) -> str | None:

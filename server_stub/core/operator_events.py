@@ -19,6 +19,7 @@ from server_stub.core.events import (
     need_queues_of_decision,
     select_target,
 )
+from server_stub.core.holding import pause
 from server_stub.core.model import (
     ProcessExecution,
     RememberedSkip,
@@ -92,13 +93,7 @@ class PauseProcess(Event[PauseAnswer]):
         process = edit.process
         if process.paused_at_ms is not None:
             return PauseAnswer(process_execution_id=process.process_execution_id, changed=False)
-        process.paused_at_ms = now_ms
-        edit.touch_process()
-        edit.record(HistoryEventType.PAUSED, reason=self.request.reason)
-        for state in edit.execution.open_states():
-            if state.due_at_ms is not None:
-                # The claim stays: it is part of the name of a call that a worker may have, and whose answer counts.
-                edit.make_due(state, state.due_at_ms)
+        pause(edit, self.request.reason)
         changes.withdrawn.add(process.process_execution_id)
         return PauseAnswer(process_execution_id=process.process_execution_id)
 

@@ -2,18 +2,22 @@
 
 A new execution of the process id takes the place of the other one, which is its base: it has the events up to the point
 and is as the base was then. What came from outside afterwards is applied again, in its order. Rows of the user's tables
-are what they are: they belong to the user, and others may have changed them.
+are what they are: they belong to the user, and others may have changed them. Who holds a process holds its id, not a
+point of its past: an execution that takes the place of one that is paused now is paused.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, assert_never
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, assert_never
 
 from server_stub.core.changes import Changes
 from server_stub.core.closing import close
 from server_stub.core.edit import Edit
 from server_stub.core.effects import publish, record_attributes, write_local_attributes
 from server_stub.core.events import Event, find_target, select_target, target_of
+from server_stub.core.holding import pause
 from server_stub.core.model import HistoryEvent, ProcessExecution, ProcessKey, StateExecution, Timer, TimerKey
 from server_stub.core.past import Past, changes_of, data_of, go_on_at, rebuild
 from server_stub.core.ports import Loaded, Needs, Selection
@@ -28,6 +32,9 @@ from xdb_sdk.protocol import (
     ResetRequest,
     ResetType,
 )
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_NAMED_STATES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,7 @@ class ResetProcess(Event[ResetAnswer]):
         past = rebuild(new, events[:end], rows)
         if past.has_ended:
             raise _no_point(request, base.process, "it had ended by then")
+        is_held = base.process.is_running and base.process.paused_at_ms is not None
         _leave(Edit(base, changes, now_ms, request.request_id), request, self.process_execution_id, end)
         current.process.is_current = False
         changes.touch_process(current.process)
@@ -77,6 +85,8 @@ class ResetProcess(Event[ResetAnswer]):
         _write(edit, past, events[:end])
         edit.record(HistoryEventType.RESET, base=base_id, event_id=end, reason=request.reason)
         go_on_at(past, now_ms)
+        if is_held:
+            pause(edit, request.reason)
         for state in past.execution.open_states():
             set_timers(edit, state)
         _apply_again(edit, request, events[end:], rows)
@@ -115,7 +125,7 @@ def _find_point(request: ResetRequest, process: ProcessExecution, events: Sequen
     _check_names(request)
     event_id = _find_event(request, events)
     if event_id is None or event_id > len(events):
-        raise _no_point(request, process, f"its history has {len(events)} events")
+        raise _no_point(request, process, _what_there_is(request, events))
     while event_id < len(events) and events[event_id].cause_id is not None:
         event_id += 1
     return event_id
@@ -160,12 +170,34 @@ def _schedules(event: HistoryEvent, request: ResetRequest) -> bool:
     return state_id == request.state_id and request.number in (None, int(number))
 
 
+def _what_there_is(request: ResetRequest, events: Sequence[HistoryEvent]) -> str:
+    """Say which points there are of the kind that was asked for; of many states, the first few."""
+    if request.reset_type is ResetType.TIME:
+        return f"its history begins at {_instant(events[0].at_ms)}"
+    if request.reset_type not in (ResetType.STATE_ID, ResetType.STATE_EXECUTION_ID):
+        return f"its history has {len(events)} events"
+    scheduled = Counter(
+        data_of(event)["stateExecutionId"].rpartition("-")[0]
+        for event in events
+        if event.event_type is HistoryEventType.STATE_SCHEDULED
+    )
+    if not scheduled:
+        return "its history has no states"
+    named = [f"{state_id}-1" if count == 1 else f"{state_id}-1 to -{count}" for state_id, count in scheduled.items()]
+    more = f" and {len(named) - _MAX_NAMED_STATES} more states" if len(named) > _MAX_NAMED_STATES else ""
+    return f"its history has {', '.join(named[:_MAX_NAMED_STATES])}{more}"
+
+
+def _instant(epoch_ms: int) -> str:
+    return (_EPOCH + timedelta(milliseconds=epoch_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def _no_point(request: ResetRequest, process: ProcessExecution, why: str) -> Refused:
     point = {
         ResetType.BEGINNING: "beginning",
         ResetType.STATE_ID: f"execution of state {request.state_id!r}",
         ResetType.STATE_EXECUTION_ID: f"state execution {request.state_id}-{request.number}",
-        ResetType.TIME: f"instant {request.at_ms}",
+        ResetType.TIME: f"change at or before {_instant(request.at_ms or 0)}",
         ResetType.EVENT_ID: f"event {request.event_id}",
     }[request.reset_type]
     return Refused(

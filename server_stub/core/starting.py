@@ -56,10 +56,13 @@ def _already_started(request: StartRequest, previous: ProcessExecution, what: st
     other_type = ""
     if previous.process_type != request.process_type:
         other_type = f" It is of type {previous.process_type!r}, this start is of type {request.process_type!r}."
+    remedy = "use another process id or another policy"
+    if previous.is_running:
+        remedy = "use another process id, another policy, or ignore_already_started"
     return Refused(
         ErrorSubType.PROCESS_ALREADY_STARTED,
         f"process {request.process_id!r} {what} as {previous.process_execution_id}, and the id reuse policy "
-        f"{request.id_reuse_policy} forbids another start.{other_type}",
+        f"{request.id_reuse_policy} forbids another start; {remedy}.{other_type}",
         previous.process_execution_id,
     )
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -336,6 +336,69 @@ async def test_a_running_process_that_is_reset_closes_and_late_answers_to_it_are
     assert [event.event_id for event in new] == list(range(1, len(new) + 1))
 
 
+async def test_a_paused_process_that_is_reset_stays_paused_until_it_is_resumed(system: System) -> None:
+    SlowState.calls = 0
+    system.serve(Slow)
+    base = await system.client.start_process("p", Slow, None, ProcessStartOptions(start_delay=AN_HOUR))
+    await system.client.pause_process("p", reason="wrong prices")
+
+    await system.client.reset_process("p", ResetOptions.to_beginning("prices mended"), process_execution_id=base)
+    await asyncio.sleep(7_200)
+    held = await system.client.describe_process("p")
+    events = [event async for event in system.client.get_history("p")]
+    calls = system.worker.count("SlowState")
+    await system.client.reset_process("p", ResetOptions.to_event(events[-1].event_id))
+    await asyncio.sleep(7_200)
+    held_again = await system.client.describe_process("p")
+    await system.client.resume_process("p")
+    result = await system.client.wait_for_process_completion("p", int)
+
+    assert held.process_execution_id != base
+    assert calls == 0
+    assert held.paused_at is not None
+    assert [state.held_due_at is not None for state in held.states] == [True]
+    assert (events[-1].event_type, events[-1].data) == (HistoryEventType.PAUSED, {"reason": "prices mended"})
+    assert events[-1].cause_id == events[-2].event_id
+    assert held_again.paused_at is not None
+    assert result == 1
+
+
+async def test_a_paused_process_that_is_reset_receives_again_what_came_later_but_calls_no_state(
+    system: System,
+) -> None:
+    system.serve(Taking)
+    await system.client.start_process("p", Taking)
+    await system.client.publish_to_internal_queue("p", Taking, Taking.first, "taken")
+    await asyncio.sleep(1)
+    system.worker.calls.clear()
+    await system.client.pause_process("p")
+
+    await system.client.reset_process("p", ResetOptions.to_beginning())
+    await asyncio.sleep(60)
+    calls = list(system.worker.calls)
+    await system.client.resume_process("p")
+    for text in ("one", "two"):
+        await system.client.publish_to_internal_queue("p", Taking, Taking.last, text)
+
+    assert calls == []
+    assert await system.client.wait_for_process_completion("p", list[str]) == ["one", "two"]
+
+
+async def test_a_closed_process_that_was_paused_when_it_was_stopped_is_reset_without_the_pause(
+    system: System,
+) -> None:
+    SlowState.calls = 0
+    system.serve(Slow)
+    await system.client.start_process("p", Slow)
+    await system.client.pause_process("p")
+    await system.client.stop_process("p")
+
+    await system.client.reset_process("p", ResetOptions.to_beginning())
+
+    await system.client.wait_for_process_completion("p", int)
+    assert (await system.client.describe_process("p")).paused_at is None
+
+
 async def test_a_reset_that_comes_twice_makes_one_execution_and_another_one_makes_another(system: System) -> None:
     await counted(system)
 
@@ -379,18 +442,25 @@ async def test_rows_of_the_user_are_not_rolled_back(system: System) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "told"),
     [
-        ResetOptions.to_state("NoSuchState"),
-        ResetOptions.to_state_execution("CountState", 6),
-        ResetOptions.to_event(10_000),
+        (
+            ResetOptions.to_state("NoSuchState"),
+            "no execution of state 'NoSuchState' to go on from: its history has BeginState-1, CountState-1 to -5",
+        ),
+        (ResetOptions.to_state_execution("CountState", 6), "no state execution CountState-6 to go on from"),
+        (
+            ResetOptions.to_time(datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)),
+            "no change at or before 2001-02-03T04:05:06.000Z to go on from: its history begins at 20",
+        ),
+        (ResetOptions.to_event(10_000), "no event 10000 to go on from"),
     ],
-    ids=["state", "state execution", "event"],
+    ids=["state", "state execution", "instant", "event"],
 )
-async def test_a_point_that_there_is_not_is_not_found(system: System, options: ResetOptions) -> None:
+async def test_a_point_that_there_is_not_is_not_found(system: System, options: ResetOptions, told: str) -> None:
     await counted(system)
 
-    with pytest.raises(ClientSideError) as refusal:
+    with pytest.raises(ClientSideError, match=told) as refusal:
         await system.client.reset_process("p", options)
 
     assert (refusal.value.status, refusal.value.error_sub_type) == (404, ErrorSubType.RESET_POINT_NOT_FOUND)
@@ -442,4 +512,5 @@ async def test_an_execution_is_not_reset_while_another_one_of_its_process_id_run
         await system.client.reset_process("p", ResetOptions.to_beginning(), process_execution_id=base)
 
     assert refusal.value.error_sub_type is ErrorSubType.PROCESS_ALREADY_STARTED
+    assert str(refusal.value).endswith("stop that one first, or reset it")
     assert (await system.client.describe_process("p")).process_execution_id == running

@@ -71,8 +71,9 @@ class SyncHistoryCalls(ABC):
 
         The new one has the states, messages, attributes of the process and timers that the other one had at the point,
         and a timeout of its own; the other one is terminated if it runs. What clients published and what RPCs changed
-        after the point is applied again, unless `options` says otherwise. **Rows of your tables are not rolled back**:
-        they stay as they are, so states that run again must bear to find what they have written before.
+        after the point is applied again, unless `options` says otherwise. If the other one is paused now, so is
+        the new one. **Rows of your tables are not rolled back**: they stay as they are, so states that run again must
+        bear to find what they have written before.
 
         Args:
             process_id: Which process; its current execution, unless `process_execution_id` names another.

@@ -20,6 +20,7 @@ from xdb_sdk import (
     ProcessError,
     ProcessErrorType,
     ProcessFailed,
+    ProcessNotFoundError,
     ProcessStatus,
     ProcessStillRunningError,
     RecoverFrom,
@@ -123,15 +124,15 @@ def test_the_text_of_an_error_leaves_the_workers_traceback_out(error: Exception)
 
 
 def test_an_answer_with_advice_says_what_to_try() -> None:
-    error = ProcessAlreadyStartedError(409, ErrorBody(error_sub_type=ErrorSubType.PROCESS_ALREADY_STARTED))
+    error = ProcessNotFoundError(404, ErrorBody(error_sub_type=ErrorSubType.PROCESS_NOT_FOUND))
 
-    assert "IdReusePolicy" in str(error)
+    assert "check the process id" in str(error)
 
 
 def test_advice_follows_a_sentence_without_its_full_stop() -> None:
-    body = ErrorBody(error_sub_type=ErrorSubType.PROCESS_ALREADY_STARTED, details="the policy forbids another start.")
+    body = ErrorBody(error_sub_type=ErrorSubType.PROCESS_NOT_FOUND, details="there is no process 'p'.")
 
-    assert "forbids another start; use another process id" in str(ProcessAlreadyStartedError(409, body))
+    assert "there is no process 'p'; check the process id" in str(ProcessNotFoundError(404, body))
 
 
 @pytest.mark.parametrize("error_type", [ClientSideError, RpcExecutionError])
