@@ -11,6 +11,7 @@ import click
 from server_stub.config import SETTINGS, LoadedSettings, Setting, SettingError, load_settings
 from server_stub.core.allowed_urls import AllowedUrls
 from server_stub.core.cluster import Role
+from server_stub.core.namespaces import Namespaces
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -64,4 +65,5 @@ _METAVARS: Mapping[Any, str] = {
     str: "TEXT",
     frozenset[Role]: "ROLES",
     AllowedUrls: "URLS",
+    Namespaces: "NAMES",
 }

@@ -1,9 +1,12 @@
 """Some namespaces, or all of them: what settings name."""
 
+import re
 from dataclasses import dataclass
 from typing import Final, Self
 
 _ANY: Final = "*"
+_NO_NAMES: Final = re.compile(r"""[\s\[\](){}"';\x00]|\*.|.\*""")
+"""What setting names by mistake leaves in them; a * is a name alone, and stands for no part of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +21,15 @@ class Namespaces:
         """Read names separated by commas; * stands for all.
 
         Raises:
-            ValueError: A name is given besides *.
+            ValueError: A name is given besides *, or one that looks like a list of another notation or like several.
         """
         names = frozenset(name.strip() for name in text.split(",")) - {""}
+        for name in sorted(names):
+            if _NO_NAMES.search(name):
+                raise ValueError(
+                    f"{name!r} in {text!r} is no name of a namespace; write names separated by commas, "
+                    "without quotes, brackets or blanks, such as default,tests"
+                )
         if _ANY not in names:
             return cls(names)
         if len(names) > 1:
