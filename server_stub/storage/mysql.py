@@ -87,7 +87,7 @@ class MysqlStore(ServerStore):
             StoreUnavailable: The database cannot be reached.
         """
         options = self._options
-        with _translated():
+        with _translated(where=f"{self._address.host}:{self._address.port}"):
             return await MysqlConnection.open(
                 self._address,
                 connect_timeout=options.connect_timeout,
@@ -153,15 +153,21 @@ async def _commit(connection: MysqlConnection) -> None:
 
 
 @contextmanager
-def _translated(connection: MysqlConnection | None = None) -> Iterator[None]:
-    """Turn errors of the driver into those of the port; a connection that cannot serve any more is given up."""
+def _translated(connection: MysqlConnection | None = None, *, where: str = "") -> Iterator[None]:
+    """Turn errors of the driver into those of the port; a connection that cannot serve any more is given up.
+
+    Args:
+        connection: The one that is used.
+        where: Names the database server, if it is being connected to.
+    """
     try:
         yield
     except (MySQLError, OSError, TimeoutError) as error:
         if _is_unavailable(error):
             if connection is not None:
                 connection.terminate()
-            raise StoreUnavailable(f"MySQL is not available: {_reason(error)}") from error
+            at = f" at {where}" if where else ""
+            raise StoreUnavailable(f"MySQL{at} is not available: {_reason(error)}") from error
         code = error.args[0]
         if code in LOST:
             raise LostToOthers(_reason(error)) from error

@@ -23,6 +23,7 @@ from server_stub.storage.pool import Pool
 from server_stub.storage.postgres_errors import (
     CANCELED,
     DRIVER_ERRORS,
+    address_of,
     committing,
     database_error,
     is_unavailable,
@@ -50,7 +51,7 @@ class PostgresStore(ServerStore):
     def __init__(self, url: str, options: ServerStoreOptions) -> None:
         """Prepare a store; `open` gives one that is connected."""
         super().__init__(options)
-        self.url = url
+        self.url = url.replace("+asyncpg://", "://", 1)
         self._tables = PostgresUserTables()
         self._statements = 0
         self._recent = RecentExecutions()
@@ -108,7 +109,7 @@ class PostgresStore(ServerStore):
             StoreUnavailable: The database cannot be reached.
         """
         options = self._options
-        with _translated():
+        with _translated(where=address_of(self.url)):
             return await asyncpg.connect(
                 self.url,
                 timeout=options.connect_timeout.total_seconds(),
@@ -208,15 +209,21 @@ async def _commit(connection: "asyncpg.Connection[Any]") -> None:
 
 
 @contextmanager
-def _translated(connection: "asyncpg.Connection[Any] | None" = None) -> Iterator[None]:
-    """Turn errors of the driver into those of the port; a connection that cannot serve any more is given up."""
+def _translated(connection: "asyncpg.Connection[Any] | None" = None, *, where: str = "") -> Iterator[None]:
+    """Turn errors of the driver into those of the port; a connection that cannot serve any more is given up.
+
+    Args:
+        connection: The one that is used.
+        where: Names the database server, if it is being connected to.
+    """
     try:
         yield
     except DRIVER_ERRORS as error:
         if is_unavailable(error):
             if connection is not None:
                 connection.terminate()
-            raise StoreUnavailable(f"PostgreSQL is not available: {reason_of(error)}") from error
+            at = f" at {where}" if where else ""
+            raise StoreUnavailable(f"PostgreSQL{at} is not available: {reason_of(error)}") from error
         code = getattr(error, "sqlstate", None)
         constraint = getattr(error, "constraint_name", None)
         if code in _LOST or constraint == _REQUEST_KEY:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -79,6 +80,11 @@ def is_unavailable(error: Exception) -> bool:
 def reason_of(error: Exception) -> str:
     """Say what went wrong, also for an error without a text."""
     return str(error) or type(error).__name__
+
+
+def address_of(url: str) -> str:
+    """Give the hosts and ports that a URL names, without the user and the password; empty if it names none."""
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 @contextmanager
