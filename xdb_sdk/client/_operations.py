@@ -556,7 +556,9 @@ class Operations:
         )
         if answer.mismatch:
             _log.warning(
-                "request id was used before, for a request that asked for something else",
+                "%s: request id %r was used before, for a request that asked for something else; nothing was done now",
+                subject,
+                request.request_id,
                 extra={"call": subject, "request_id": request.request_id},
             )
         return answer

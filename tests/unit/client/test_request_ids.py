@@ -251,6 +251,7 @@ def test_an_id_that_was_used_for_something_else_is_logged_with_the_call(
     [record] = caplog.records
     assert record.levelname == "WARNING"
     assert "asked for something else" in record.getMessage()
+    assert record.getMessage().startswith(f"{vars(record)['call']}: request id 'order-7' ")
     assert "process 'p'" in vars(record)["call"]
     assert vars(record)["request_id"] == "order-7"
 
