@@ -12,6 +12,7 @@ import click
 import pytest
 
 from server_stub.cli import main
+from server_stub.cli._client import CLIENT_VARIABLES
 from server_stub.config import SETTINGS
 from tests.docs.pages import PAGES, ROOT, Block, all_blocks, blocks_of, name_of, renew, text_of
 
@@ -97,24 +98,35 @@ def check_command(line: str) -> None:
     words = shlex.split(line)
     while "=" in words[0]:
         variable = words.pop(0).partition("=")[0]
-        assert variable.startswith("OTEL_") or variable in {each.variable for each in SETTINGS.values()}, line
+        known = {each.variable for each in SETTINGS.values()} | CLIENT_VARIABLES
+        assert variable.startswith("OTEL_") or variable in known, line
     if words[0] == "opentelemetry-instrument":
         words.pop(0)
     match Path(words[0]).name, words[1:]:
         case "make", [target]:
             assert re.search(rf"^{target}:.*##", (ROOT / "Makefile").read_text(), re.MULTILINE), line
+        case "python", ["-m", "pip", "install", "/path/to/xdb[postgres]" | "/path/to/xdb[mysql]"]:
+            pass
         case "python", ["-m", "pip", "install", *options, "/path/to/xdb"]:
             assert " ".join(options) in (ROOT / "Makefile").read_text(), line
         case "python", [file]:
             assert len([*(ROOT / "examples").rglob(file)]) == 1, line
         case "python", ["-m", module, *_]:
             assert importlib.util.find_spec(module), line
+        case "sudo", ["-u", "postgres", "createuser" | "createdb" as tool, *arguments]:
+            check_database_tool(tool, arguments)
         case "uvicorn", [_, "--port", port]:
             assert port.isdecimal(), line
         case "xdb", arguments:
             check_xdb(arguments)
         case _:
             pytest.fail(f"{line}: this kind of command is not checked")
+
+
+def check_database_tool(tool: str, arguments: list[str]) -> None:
+    """Refuse what is not said of PostgreSQL's own tools, which are not installed everywhere."""
+    known = {"createuser": ["--pwprompt", "xdb"], "createdb": ["--owner", "xdb", "business"]}
+    assert arguments == known[tool]
 
 
 def check_xdb(arguments: list[str]) -> None:
