@@ -36,7 +36,7 @@ def _of_many(command: CommandT) -> CommandT:
     """Give a command the options of what is done to many executions."""
     for option in (
         client_options,
-        request_id_option,
+        click.option("--request-id", help="Kept in the history of each execution; by default a new one."),
         click.option("--yes", is_flag=True, help="Do not ask before."),
         click.option("--dry-run", is_flag=True, help="Print the executions, and change nothing."),
         click.option("--started-before", type=_INSTANT, help="Only started before; UTC unless it has an offset."),
@@ -116,8 +116,9 @@ def retry(
     namespace: str,
     as_json: bool,
 ) -> None:
-    """Make the next attempt of STATE of PROCESS_ID now, which waits for it."""
+    """Make the next attempt of STATE of PROCESS_ID now, which waits for it; of a paused process once it is resumed."""
     with open_client(client_options_of(server_url, namespace)) as client:
+        is_paused = not as_json and _is_paused(client, process_id, execution_id)
         client.retry_state(
             process_id,
             state,
@@ -127,7 +128,16 @@ def retry(
             process_execution_id=execution_id,
             request_id=request_id,
         )
-    _print_done("retried", as_json=as_json)
+    _print_done("to be retried once the process is resumed: it is paused" if is_paused else "retried", as_json=as_json)
+
+
+def _is_paused(client: "UnregisteredClient", process_id: str, execution_id: str | None) -> bool:
+    from xdb_sdk import ProcessNotFoundError
+
+    try:
+        return client.describe_process(process_id, process_execution_id=execution_id).paused_at is not None
+    except ProcessNotFoundError:
+        return False  # the command itself is refused, and says so under its own name
 
 
 @click.command()
@@ -241,6 +251,8 @@ def update(
 
     At a new worker, states that wait after a failed attempt are called at once.
     """
+    if worker_url is None and timeout is None:
+        raise click.UsageError("nothing to change: give --worker-url, --timeout or both")
     with open_client(client_options_of(server_url, namespace)) as client:
         client.update_process_config(
             process_id,
@@ -272,7 +284,8 @@ def stop_many(
 ) -> None:
     """Close all running executions that the filters fit, after asking; without filters, all of the namespace.
 
-    If it breaks off, run it again: it goes on with those that still run.
+    If it breaks off, run it again: it goes on with those that still run. The request id does not make a repetition
+    safe: it stops also what has started since, unless --started-before leaves that out.
     """
     from xdb_sdk.protocol import ProcessStopType
 
@@ -314,7 +327,8 @@ def replace_worker_url(
 ) -> None:
     """Give all running executions that the filters fit the worker URL NEW_URL, after asking.
 
-    States that wait after a failed attempt are called there at once. If it breaks off, run it again.
+    States that wait after a failed attempt are called there at once. If it breaks off, run it again. The request id
+    does not make a repetition safe: it changes also what has started since, unless --started-before leaves that out.
     """
     filters = _filters(process_type, prefix, started_from, started_before)
 

@@ -19,7 +19,7 @@ from server_stub.cli._client import (
 from server_stub.cli._output import compact, print_json, print_process, print_processes
 
 if TYPE_CHECKING:
-    from xdb_sdk.client import ProcessInfo
+    from xdb_sdk.client import UnregisteredClient
 
 _ID_REUSE_POLICIES = (
     "ALLOW_IF_NO_RUNNING",
@@ -266,7 +266,7 @@ def publish(
     checked against the class; a note says which queues the process waits for, if this is none of them.
     """
     with open_client(client_options_of(server_url, namespace)) as client:
-        awaited = _awaited_queues(client.describe_process(process_id))
+        awaited = _awaited_queues(client, process_id)
         is_new = client.publish_to_internal_queue(process_id, queue, value, dedup_id, request_id=request_id)
     if as_json:
         print_json({"is_new": is_new})
@@ -277,7 +277,13 @@ def publish(
         click.echo(f"note: no state waits for queue {queue!r} now; the process waits for {names}", err=True)
 
 
-def _awaited_queues(info: "ProcessInfo") -> list[str]:
+def _awaited_queues(client: "UnregisteredClient", process_id: str) -> list[str]:
+    from xdb_sdk import ProcessNotFoundError
+
+    try:
+        info = client.describe_process(process_id)
+    except ProcessNotFoundError:
+        return []  # the publish is refused, and says so under its own name
     return sorted({command.queue_name for state in info.states for command in state.queue_commands})
 
 

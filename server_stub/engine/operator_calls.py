@@ -151,7 +151,7 @@ class OperatorCalls:
         """Change the executions of one page that the filters fit, each by an event of its own.
 
         The committer puts many events into one transaction. What the database does not do is told once all have been
-        tried; the same page may be asked for again then.
+        tried; the same page may be asked for again then. No answer is remembered: a repetition changes what it finds.
         """
         after = parse_page_token(request.next_page_token)
         found = await answered(self._store.list_processes(_list_of(request), after))

@@ -80,6 +80,8 @@ class SyncOperatorCalls(SyncHistoryCalls):
     ) -> None:
         """Make the next attempt of a state now, which waits for it: after a failed one, or since it was started.
 
+        If the process is paused, the attempt is made once it is resumed.
+
         Args:
             process_id: Which process; its current execution, unless `process_execution_id` names another.
             state: Which state, by class or id; a client without process classes takes ids.
@@ -150,7 +152,9 @@ class SyncOperatorCalls(SyncHistoryCalls):
     ) -> BulkResult:
         """Close all running executions of the namespace that the filters fit; without any, all of them.
 
-        Each is closed by itself, some in a request. If a call breaks off, call again: what is closed is left alone.
+        Each is closed by itself, some in a request. If a call breaks off, call again: what is closed is left alone. A
+        repetition, also one that the client makes after a lost answer, closes what it finds running then; give
+        `started_before` to leave out what starts after the first call.
 
         Args:
             stop_type: Which final status they get.
@@ -162,7 +166,7 @@ class SyncOperatorCalls(SyncHistoryCalls):
             dry_run: Close nothing, and tell what would be closed.
             page_size: How many executions are looked at in a request, 1 to 1000.
             on_page: Told after each request what was done so far.
-            request_id: Kept in the history of each execution; by default a new one.
+            request_id: Kept in the history of each execution; by default a new one. It does not make a repetition safe.
         """
         fields = self._operations.bulk_fields(
             process_type=process_type,
@@ -194,7 +198,9 @@ class SyncOperatorCalls(SyncHistoryCalls):
         """Give all running executions of the namespace that the filters fit another worker URL.
 
         States that wait after a failed attempt are called there at once. Each execution is changed by itself, some in
-        a request. If a call breaks off, call again: what has the new URL is left alone.
+        a request. If a call breaks off, call again: what has the new URL is left alone. A repetition, also one that
+        the client makes after a lost answer, changes what it finds running then; give `started_before` to leave out
+        what starts after the first call.
 
         Args:
             new_worker_url: The base URL that they get.
@@ -207,7 +213,7 @@ class SyncOperatorCalls(SyncHistoryCalls):
             dry_run: Change nothing, and tell what would be changed.
             page_size: How many executions are looked at in a request, 1 to 1000.
             on_page: Told after each request what was done so far.
-            request_id: Kept in the history of each execution; by default a new one.
+            request_id: Kept in the history of each execution; by default a new one. It does not make a repetition safe.
         """
         fields = self._operations.bulk_fields(
             process_type=process_type,

@@ -59,6 +59,35 @@ def test_state_that_no_worker_knows_is_explained_and_retried(run: Run, process_i
     assert (unknown.exit_code, "STATE_NOT_FOUND" in unknown.output) == (1, True)
 
 
+def test_retry_of_a_paused_process_says_that_it_waits_for_the_resumption(run: Run, process_id: str) -> None:
+    start(run, process_id, "Misspelt")
+    wait_for_line(run, process_id, "knows this state")
+    run("process", "pause", process_id)
+
+    # The attempt in flight may have been the last thing to come back; the state waits for its next one then.
+    ends_at_s = time.monotonic() + 20
+    while (retried := run("process", "retry", process_id, "Misspelt")).exit_code and time.monotonic() < ends_at_s:
+        pass
+
+    assert retried.output == "to be retried once the process is resumed: it is paused\n"
+
+
+def test_what_is_done_to_an_unknown_process_is_refused_under_its_own_name(run: Run) -> None:
+    retried = run("process", "retry", "nobody-knows-it", "Wait")
+    published = run("process", "publish", "nobody-knows-it", "names")
+
+    assert (retried.exit_code, published.exit_code) == (1, 1)
+    assert retried.output.startswith("Error: retry of state 'Wait' of process 'nobody-knows-it'")
+    assert published.output.startswith("Error: publish to process 'nobody-knows-it'")
+
+
+def test_an_update_that_changes_nothing_names_its_flags(run: Run, process_id: str) -> None:
+    result = run("process", "update", process_id)
+
+    assert result.exit_code == 2
+    assert "give --worker-url, --timeout or both" in result.output
+
+
 def test_explanation_is_in_the_json_too(run: Run, process_id: str) -> None:
     start(run, process_id)
     wait_for_line(run, process_id, "a message in queue 'names', which has 0")

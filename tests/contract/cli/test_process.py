@@ -168,7 +168,7 @@ def test_process_that_runs_already_is_refused_unless_that_is_fine(run: Run, proc
     ignored = run("process", "start", process_id, "Greeter", "--state", "Wait", "--ignore-already-started")
 
     assert again.exit_code == 1
-    assert "IdReusePolicy" in again.output
+    assert "another policy, or ignore_already_started" in again.output
     assert ignored.stdout.strip() == process_execution_id
 
 
