@@ -238,15 +238,23 @@ class ServerSettings:
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
-_DATABASE_URL = re.compile(r"(?:sqlite|(?:postgresql|postgres|mysql|mariadb)(?:\+\w+)?)://", re.IGNORECASE)
+_DATABASE_URL = re.compile(r"(?:sqlite|(postgresql|postgres|mysql|mariadb)(?:\+(\w+))?)://", re.IGNORECASE)
+_DATABASE_DRIVERS = (None, "asyncpg", "asyncmy")
 
 
 def _check_database_url(url: str) -> None:
-    if not _DATABASE_URL.match(url):
+    match = _DATABASE_URL.match(url)
+    if match is None:
         raise SettingError(
             "database_url",
             f"{_without_password(url)!r} is no URL of a database that xdb knows; write sqlite:///<path>, "
             "postgresql://<user>@<host>/<database> or mysql://<user>@<host>/<database>",
+        )
+    scheme, driver = match.groups()
+    if driver not in _DATABASE_DRIVERS:
+        raise SettingError(
+            "database_url",
+            f"{scheme}+{driver}:// names a driver that xdb does not use; write {scheme}:// instead, the rest may stay",
         )
 
 

@@ -43,7 +43,7 @@ def database_kind(url: str) -> DatabaseKind:
         DriverMissing: Its driver is not installed; the message says how to.
         ValueError: It names none.
     """
-    scheme, _, driver = url.partition(":")[0].lower().partition("+")
+    scheme = url.partition(":")[0].partition("+")[0].lower()
     kind = _KINDS.get(scheme)
     if kind is None:
         raise ValueError(
@@ -52,11 +52,6 @@ def database_kind(url: str) -> DatabaseKind:
         )
     if kind in _DRIVERS:
         module, extra = _DRIVERS[kind]
-        if driver not in ("", module):
-            raise ValueError(
-                f"{scheme}+{driver}:// names a driver that xdb does not use; "
-                f"write {scheme}:// in its place, and leave the rest of the URL as it is"
-            )
         if find_spec(module) is None:
             raise DriverMissing(kind, extra)
     return kind

@@ -99,6 +99,8 @@ def test_text_is_read(name: str, text: str, value: Any) -> None:
         ("database_url", "xdb.db", "write sqlite:///<path>"),
         ("database_url", "sqlite+aiosqlite:///xdb.db", "write sqlite:///<path>"),
         ("database_url", "", "write sqlite:///<path>"),
+        ("database_url", "postgresql+psycopg://u:secret@h/db", "write postgresql:// instead"),
+        ("database_url", "mysql+pymysql://u:secret@h/db", "write mysql:// instead"),
         ("num_shards", "0", "too small"),
         ("roles", "api,cook", "something else in it than api, async, system"),
         ("roles", "system", "nothing to do by itself"),
