@@ -84,6 +84,18 @@ async def test_paths_that_nobody_serves_make_no_label(system: System) -> None:
     assert (await scrape(system.server.api)).keys() == before.keys()
 
 
+async def test_number_of_series_does_not_grow_with_the_processes(system: System) -> None:
+    await walk(system)
+    before = await scrape(system.server.api)
+
+    await asyncio.gather(*(system.client.start_process(f"other-{n}", Walk) for n in range(200)))
+    await asyncio.gather(*(system.client.wait_for_process_completion(f"other-{n}") for n in range(200)))
+
+    after = await scrape(system.server.api)
+    assert after[of("xdb_server_requests_total", operation="start", status="2xx")] == 201
+    assert after.keys() == before.keys()
+
+
 async def test_attempts_are_counted_by_outcome(system: System) -> None:
     await walk(system)
 
