@@ -19,7 +19,7 @@ from server_stub.cli._client import (
 from server_stub.cli._output import compact, print_json, print_process, print_processes
 
 if TYPE_CHECKING:
-    from xdb_sdk.client import UnregisteredClient
+    from xdb_sdk.client import ChangeResult, UnregisteredClient
 
 _ID_REUSE_POLICIES = (
     "ALLOW_IF_NO_RUNNING",
@@ -148,6 +148,7 @@ def start(
         print_json(result)
     else:
         click.echo(result.process_execution_id)
+    _note_duplicate(result)
 
 
 @process.command()
@@ -267,11 +268,12 @@ def publish(
     """
     with open_client(client_options_of(server_url, namespace)) as client:
         awaited = _awaited_queues(client, process_id)
-        is_new = client.publish_to_internal_queue(process_id, queue, value, dedup_id, request_id=request_id)
+        result = client.publish(process_id, queue, value, dedup_id, request_id=request_id)
     if as_json:
-        print_json({"is_new": is_new})
+        print_json(result)
     else:
-        click.echo("published" if is_new else "known before")
+        click.echo("published" if result.is_new else "known before")
+    _note_duplicate(result)
     if awaited and queue not in awaited:
         names = ", ".join(map(repr, awaited))
         click.echo(f"note: no state waits for queue {queue!r} now; the process waits for {names}", err=True)
@@ -306,13 +308,23 @@ def rpc(
     namespace: str,
     as_json: bool,
 ) -> None:
-    """Call the RPC NAME of PROCESS_ID with VALUE, by default null, and print what it returns."""
+    """Call the RPC NAME of PROCESS_ID with VALUE, by default null, and print what it returns.
+
+    With --json it is the output of an object, which also says whether the request was carried out before.
+    """
     with open_client(client_options_of(server_url, namespace)) as client:
-        output = client.invoke_rpc(process_id, name, value, timeout=timeout, read_only=read_only, request_id=request_id)
+        result = client.call_rpc(process_id, name, value, timeout=timeout, read_only=read_only, request_id=request_id)
     if as_json:
-        print_json(output)
+        print_json(result)
     else:
-        click.echo(compact(output))
+        click.echo(compact(result.output))
+    _note_duplicate(result)
+
+
+def _note_duplicate(result: "ChangeResult") -> None:
+    """Say that nothing was done now; of another request with the same id the client itself warns."""
+    if result.duplicate:
+        click.echo("note: the request was carried out before; this is its answer of then", err=True)
 
 
 @process.command()

@@ -20,7 +20,9 @@ from xdb_sdk.client._results import (
     ProcessInfo,
     ProcessSummary,
     PublishOrStartResult,
+    PublishResult,
     RpcOrStartResult,
+    RpcResult,
     StartResult,
     StateCompletion,
     StateOutput,
@@ -431,6 +433,41 @@ class AsyncUnregisteredClient(AsyncCalls):
             process_id, [message], process_execution_id=process_execution_id, request_id=request_id
         )
         return published > 0
+
+    async def call_rpc(
+        self,
+        process_id: str,
+        rpc_name: str,
+        input: Json = None,
+        *,
+        timeout: timedelta = timedelta(seconds=10),
+        read: ReadRequest = READ_AS_DECLARED,
+        read_only: bool = False,
+        exclusive: bool = False,
+        process_execution_id: str | None = None,
+        request_id: str | None = None,
+    ) -> RpcResult[Json]:
+        """Call an RPC method, and tell what came of it. Otherwise as `invoke_rpc`."""
+        ref = ProcessRef(process_id, process_execution_id)
+        arguments = self._operations.unregistered_rpc_arguments(
+            rpc_name, input, timeout, read, read_only=read_only, exclusive=exclusive
+        )
+        return await self._run(self._operations.call_rpc(ref, arguments, request_id))
+
+    async def publish(
+        self,
+        process_id: str,
+        queue_name: str,
+        value: Json = None,
+        dedup_id: str | None = None,
+        *,
+        process_execution_id: str | None = None,
+        request_id: str | None = None,
+    ) -> PublishResult:
+        """Append a message to a queue, and tell what came of it. Otherwise as `publish_to_internal_queue`."""
+        ref = ProcessRef(process_id, process_execution_id)
+        message = QueueMessage(queue=queue_name, value=value, dedup_id=dedup_id)
+        return await self._run(self._operations.unregistered_publish_one(ref, message, request_id))
 
     async def publish_messages(
         self,

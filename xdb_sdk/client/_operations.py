@@ -28,7 +28,9 @@ from xdb_sdk.client._request_ids import request_id_of
 from xdb_sdk.client._results import (
     ProcessInfo,
     PublishOrStartResult,
+    PublishResult,
     RpcOrStartResult,
+    RpcResult,
     StartResult,
     StateCompletion,
     StateOutput,
@@ -299,11 +301,26 @@ class Operations:
 
     def publish(self, ref: ProcessRef, messages: Sequence[Message], request_id: str | None) -> Plan[int]:
         """Append messages, all in one transaction; returns how many were new."""
+        answer = yield from self._publish(ref, messages, request_id)
+        return answer.published
+
+    def unregistered_publish_one(
+        self, ref: ProcessRef, message: QueueMessage, request_id: str | None
+    ) -> Plan[PublishResult]:
+        """Append a message of a JSON value, and tell what came of it."""
+        answer = yield from self._publish(ref, [self.unregistered_message(message)], request_id)
+        return PublishResult(
+            process_execution_id=answer.process_execution_id,
+            is_new=answer.published > 0,
+            duplicate=answer.duplicate,
+            mismatch=answer.mismatch,
+        )
+
+    def _publish(self, ref: ProcessRef, messages: Sequence[Message], request_id: str | None) -> Plan[PublishAnswer]:
         if not messages:
             raise InvalidArgumentError(f"publish to {ref}: there are no messages; give at least one")
         request = PublishRequest(**self._change_of(ref, request_id), messages=tuple(messages))
-        answer = yield from self._change("publish", f"publish to {ref}", request, PublishAnswer)
-        return answer.published
+        return (yield from self._change("publish", f"publish to {ref}", request, PublishAnswer))
 
     def publish_or_start(
         self, start: StartRequest, message: Message, request_id: str | None
@@ -322,13 +339,23 @@ class Operations:
 
     def rpc(self, ref: ProcessRef, arguments: RpcArguments, request_id: str | None) -> Plan[Json]:
         """Call an RPC; returns its output as JSON."""
+        result = yield from self.call_rpc(ref, arguments, request_id)
+        return result.output
+
+    def call_rpc(self, ref: ProcessRef, arguments: RpcArguments, request_id: str | None) -> Plan[RpcResult[Json]]:
+        """Call an RPC, and tell what came of it; its output is given as JSON."""
         subject = f"RPC {arguments.rpc_name!r} of {ref}"
         if request_id is not None or not arguments.read_only:
             request_id = request_id_of(request_id)
         with refusing_invalid(subject):
             request = RpcRequest(**self._names(ref), request_id=request_id, **arguments.fields(subject))
         answer = yield from self._change("rpc", subject, request, RpcServiceAnswer, timeout_s=arguments.timeout_s)
-        return answer.output
+        return RpcResult(
+            process_execution_id=answer.process_execution_id,
+            output=answer.output,
+            duplicate=answer.duplicate,
+            mismatch=answer.mismatch,
+        )
 
     def rpc_or_start(
         self, start: StartRequest, arguments: RpcArguments, request_id: str | None

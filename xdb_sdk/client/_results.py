@@ -314,6 +314,20 @@ class PublishOrStartResult(ChangeResult):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishResult(ChangeResult):
+    """What came of `publish`; `is_new` is false if the message was known by its dedup id."""
+
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcResult(ChangeResult, Generic[OutputT]):
+    """What came of `call_rpc`; `output` is what the RPC returned."""
+
+    output: OutputT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RpcOrStartResult(ChangeResult, Generic[OutputT]):
     """What came of `rpc_or_start`.
 

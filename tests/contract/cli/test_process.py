@@ -107,6 +107,22 @@ def test_rpc_prints_what_the_method_returns(run: Run, process_id: str) -> None:
     assert run("process", "rpc", process_id, "echo", '"hi"', "--read-only").output == '"hi"\n'
 
 
+def test_a_request_that_comes_again_is_told(run: Run, process_id: str) -> None:
+    start(run, process_id)
+    ids = ("--request-id", "order-7")
+    calls = {"publish": (process_id, "others", "1"), "rpc": (process_id, "echo", '"hi"')}
+
+    for name, arguments in calls.items():
+        first = json.loads(run("process", name, *arguments, *ids, "--json").stdout)
+        again = run("process", name, *arguments, *ids)
+        other = json.loads(run("process", name, *arguments[:2], '"other"', *ids, "--json").stdout)
+
+        assert (first["duplicate"], first["mismatch"]) == (False, False)
+        assert (other["duplicate"], other["mismatch"]) == (True, True)
+        assert again.stdout == {"publish": "published\n", "rpc": '"hi"\n'}[name]
+        assert "note: the request was carried out before; this is its answer of then\n" in again.stderr
+
+
 def test_failed_rpc_is_one_line_without_the_workers_traceback(run: Run, process_id: str) -> None:
     start(run, process_id)
 

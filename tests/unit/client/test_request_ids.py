@@ -102,6 +102,8 @@ BY_NAMES: dict[str, TypedCall] = {
     "start_process": (lambda c, **ids: c.start_process("p", "T", **ids), STARTED),
     "start": (lambda c, **ids: c.start("p", "T", **ids), STARTED),
     "invoke_rpc": (lambda c, **ids: c.invoke_rpc("p", "r", **ids), RETURNED),
+    "call_rpc": (lambda c, **ids: c.call_rpc("p", "r", **ids), RETURNED),
+    "publish": (lambda c, **ids: c.publish("p", "q", **ids), PUBLISHED),
     "publish_to_internal_queue": (lambda c, **ids: c.publish_to_internal_queue("p", "q", **ids), PUBLISHED),
     "publish_messages": (lambda c, **ids: c.publish_messages("p", [QueueMessage(queue="q")], **ids), PUBLISHED),
     "publish_or_start": (lambda c, **ids: c.publish_or_start("p", "T", "q", **ids), PUBLISHED_OR_STARTED),
