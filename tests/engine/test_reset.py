@@ -184,6 +184,19 @@ async def test_a_reset_applies_later_messages_and_changes_of_rpcs_again_without_
     assert [body["input"] for body in system.worker.bodies("NoteState")] == ["noted!"]
 
 
+@pytest.mark.parametrize("skip_messages", [False, True], ids=["applied again", "left out"])
+async def test_a_publish_that_comes_again_after_a_reset_publishes_nothing(system: System, skip_messages: bool) -> None:
+    system.serve(Asking)
+    await system.client.start_process("p", Asking)
+    await system.client.publish_to_internal_queue("p", Asking, Asking.answers, "yes", request_id="X")
+
+    await system.client.reset_process("p", ResetOptions.to_beginning(skip_messages=skip_messages))
+    await system.client.publish_to_internal_queue("p", Asking, Asking.answers, "yes", request_id="X")
+    described = await system.client.describe_process("p", include={"queues"})
+
+    assert described.queue_sizes == ({} if skip_messages else {"answers": 1})
+
+
 async def test_a_reset_that_skips_what_came_later_times_out_by_its_own_timeout(system: System) -> None:
     await asked(system)
     began = (await system.client.describe_process("p")).started_at
