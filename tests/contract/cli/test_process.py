@@ -110,7 +110,7 @@ def test_rpc_prints_what_the_method_returns(run: Run, process_id: str) -> None:
 def test_a_request_that_comes_again_is_told(run: Run, process_id: str) -> None:
     start(run, process_id)
     ids = ("--request-id", "order-7")
-    calls = {"publish": (process_id, "others", "1"), "rpc": (process_id, "echo", '"hi"')}
+    calls = {"publish": (process_id, "others", "1"), "rpc": (process_id, "keep", '"hi"')}
 
     for name, arguments in calls.items():
         first = json.loads(run("process", name, *arguments, *ids, "--json").stdout)

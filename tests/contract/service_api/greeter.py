@@ -51,6 +51,11 @@ class Greeter(ObjectProcess):
             raise LookupError("there is no echo")
         return input
 
+    @rpc
+    def keep(self, input: str, persistence: Persistence) -> str:
+        persistence.set_data_attribute(Greeter.last, input)
+        return input
+
 
 registry = Registry()
 registry.add_processes(Greeter)
