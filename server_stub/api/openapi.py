@@ -156,8 +156,8 @@ _ERRORS: Mapping[str, _Errors] = {
     "pause": {**_NOT_FOUND, **_NOT_RUNNING},
     "resume": {**_NOT_FOUND, **_NOT_RUNNING},
     "update-config": {**_NOT_FOUND, **_NOT_RUNNING},
-    "stop-processes": {},
-    "replace-worker-url": {},
+    "stop-processes": _REUSED,
+    "replace-worker-url": _REUSED,
 }
 
 _WORKER_LINE_TYPES: Mapping[str, type[BaseModel]] = {

@@ -284,8 +284,8 @@ def stop_many(
 ) -> None:
     """Close all running executions that the filters fit, after asking; without filters, all of the namespace.
 
-    If it breaks off, run it again: it goes on with those that still run. The request id does not make a repetition
-    safe: it stops also what has started since, unless --started-before leaves that out.
+    If it breaks off, run it again: it goes on with those that still run. With the same
+    --request-id it leaves alone what has started since.
     """
     from xdb_sdk.protocol import ProcessStopType
 
@@ -327,8 +327,8 @@ def replace_worker_url(
 ) -> None:
     """Give all running executions that the filters fit the worker URL NEW_URL, after asking.
 
-    States that wait after a failed attempt are called there at once. If it breaks off, run it again. The request id
-    does not make a repetition safe: it changes also what has started since, unless --started-before leaves that out.
+    States that wait after a failed attempt are called there at once. If it breaks off, run it again. With the same
+    --request-id it leaves alone what has started since.
     """
     filters = _filters(process_type, prefix, started_from, started_before)
 

@@ -79,6 +79,8 @@ class RequestType(IntEnum):
     COMPLETE_STATE = 10
     UPDATE_CONFIG = 11
     SET_ATTRIBUTES = 12
+    STOP_MANY = 13
+    REPLACE_WORKER_URL = 14
 
 
 class RequestKey(NamedTuple):

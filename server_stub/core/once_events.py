@@ -102,6 +102,33 @@ def of_halves(started: StartAnswer, published: PublishAnswer) -> PublishOrStartA
 
 
 @dataclass(frozen=True, slots=True)
+class BeginBulk(Event[int]):
+    """A client begins to change many executions, page by page, none of which is of its process id.
+
+    Gives the instant at which the request came first: what has started since is left alone, however often it comes.
+    """
+
+    is_repeatable = True
+
+    claim: RequestClaim
+
+    def select(self, selection: Selection) -> None:
+        selection.request_keys.add(self.claim.key)
+
+    def apply(self, loaded: Loaded, changes: Changes, now_ms: int) -> int:
+        record = loaded.requests.get(self.claim.key)
+        if record is None or record.expires_at_ms <= now_ms:
+            return put_record(loaded, changes, self.claim, "", "{}", now_ms).created_at_ms
+        if record.fingerprint == self.claim.fingerprint:
+            return record.created_at_ms
+        raise Refused(
+            ErrorSubType.REQUEST_ID_REUSED,
+            f"request id {self.claim.key.request_id!r} was used for other filters or another change; "
+            "a new request needs a new id",
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ReserveRpc(Event[RpcServiceAnswer | RequestRecord]):
     """An exclusive RPC is about to be made: others of its request id are told to come back.
 

@@ -7,6 +7,7 @@ from server_stub.core.allowed_urls import AllowedUrls, not_allowed
 from server_stub.core.client_events import StopProcess
 from server_stub.core.events import Event
 from server_stub.core.model import ProcessExecution, ProcessKey, RequestType
+from server_stub.core.once_events import BeginBulk
 from server_stub.core.operator_events import (
     CompleteState,
     PauseProcess,
@@ -120,7 +121,7 @@ class OperatorCalls:
         async def stop(process: ProcessExecution) -> bool:
             return (await self._commits.commit(StopProcess(_stop_of(process, request)))).changed
 
-        return await self._change_many(request, lambda process: True, stop)
+        return await self._change_many(request, RequestType.STOP_MANY, lambda process: True, stop)
 
     async def replace_worker_url(self, request: ReplaceWorkerUrlRequest) -> BulkAnswer:
         """Give many running executions another worker URL, some at a time."""
@@ -132,7 +133,8 @@ class OperatorCalls:
         async def replace(process: ProcessExecution) -> bool:
             return await self._commits.commit(ReplaceWorkerUrl(process.process_execution_id, exact))
 
-        return await self._change_many(request, lambda process: is_replaced(process, exact), replace)
+        request_type = RequestType.REPLACE_WORKER_URL
+        return await self._change_many(request, request_type, lambda process: is_replaced(process, exact), replace)
 
     async def _once(
         self, event: Event[AnswerT], request: OperatorRequest, request_type: RequestType, answer_type: type[AnswerT]
@@ -145,14 +147,16 @@ class OperatorCalls:
     async def _change_many(
         self,
         request: BulkRequest,
+        request_type: RequestType,
         matches: Callable[[ProcessExecution], bool],
         change: Callable[[ProcessExecution], Awaitable[bool]],
     ) -> BulkAnswer:
         """Change the executions of one page that the filters fit, each by an event of its own.
 
         The committer puts many events into one transaction. What the database does not do is told once all have been
-        tried; the same page may be asked for again then. No answer is remembered: a repetition changes what it finds.
+        tried; the same page may be asked for again then.
         """
+        request = await self._as_it_came_first(request, request_type)
         after = parse_page_token(request.next_page_token)
         found = await answered(self._store.list_processes(_list_of(request), after))
         page = found[: request.page_size]
@@ -171,6 +175,19 @@ class OperatorCalls:
             processes=tuple(map(process_summary, chosen)) if request.dry_run else (),
             next_page_token=page_token(page[-1]) if len(found) > len(page) else None,
         )
+
+    async def _as_it_came_first(self, request: BulkRequest, request_type: RequestType) -> BulkRequest:
+        """Bound a request by the instant at which it came first, so that its repetitions change nothing newer."""
+        if request.dry_run:
+            return request
+        asked = request.model_copy(update={"page_size": 1, "next_page_token": None})
+        claim = self._claims.of(asked, ProcessKey(request.namespace, ""), request_type)
+        if claim is None:
+            return request
+        before_ms = await self._commits.commit(BeginBulk(claim)) + 1
+        if request.started_before_ms is not None:
+            before_ms = min(before_ms, request.started_before_ms)
+        return request.model_copy(update={"started_before_ms": before_ms})
 
 
 def _old_worker_url(url: str) -> str:

@@ -623,6 +623,49 @@ async def test_stopping_many_again_stops_nothing_more(system: System) -> None:
     assert system.database.everything() == before
 
 
+async def test_stop_of_many_that_comes_again_leaves_alone_what_has_started_since(system: System) -> None:
+    await start_many(system, 3)
+    await system.client.stop_processes(request_id="r", page_size=2)
+    await asyncio.sleep(1)
+    await start_many(system, 2)
+
+    again = await system.client.stop_processes(request_id="r", page_size=3)
+    others = await system.client.stop_processes(request_id="s")
+
+    assert (again.examined, again.changed, others.changed) == (0, 0, 2)
+
+
+async def test_new_worker_url_of_many_that_comes_again_leaves_alone_what_has_started_since(system: System) -> None:
+    await start_many(system, 1)
+    await system.client.replace_worker_url("http://new", request_id="r")
+    await asyncio.sleep(1)
+    await system.client.stop_processes()
+    await start_many(system, 1)
+
+    again = await system.client.replace_worker_url("http://new", request_id="r")
+
+    assert again.changed == 0
+
+
+async def test_request_id_of_many_is_refused_for_other_filters(system: System) -> None:
+    await start_many(system, 1)
+    await system.client.stop_processes(process_type="Other", request_id="r")
+
+    with pytest.raises(ClientSideError) as refusal:
+        await system.client.stop_processes(request_id="r")
+
+    assert (refusal.value.status, refusal.value.error_sub_type) == (409, ErrorSubType.REQUEST_ID_REUSED)
+    assert len(await running(system)) == 1
+
+
+async def test_dry_run_uses_no_request_id_up(system: System) -> None:
+    await start_many(system, 1)
+    await system.client.stop_processes(dry_run=True, request_id="r")
+    await asyncio.sleep(1)
+
+    assert (await system.client.stop_processes(request_id="r")).changed == 1
+
+
 async def test_many_are_stopped_in_one_namespace_only(system: System) -> None:
     await start_many(system, 2)
     body = start_of("TaskProcess", "p-0") | {"namespace": "theirs"}

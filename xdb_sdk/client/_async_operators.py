@@ -152,9 +152,8 @@ class AsyncOperatorCalls(AsyncHistoryCalls):
     ) -> BulkResult:
         """Close all running executions of the namespace that the filters fit; without any, all of them.
 
-        Each is closed by itself, some in a request. If a call breaks off, call again: what is closed is left alone. A
-        repetition, also one that the client makes after a lost answer, closes what it finds running then; give
-        `started_before` to leave out what starts after the first call.
+        Each is closed by itself, some in a request. If a call breaks off, call again: what is closed is left alone.
+        What starts after the call has begun is left alone, also by a repetition with the same `request_id`.
 
         Args:
             stop_type: Which final status they get.
@@ -166,7 +165,7 @@ class AsyncOperatorCalls(AsyncHistoryCalls):
             dry_run: Close nothing, and tell what would be closed.
             page_size: How many executions are looked at in a request, 1 to 1000.
             on_page: Told after each request what was done so far.
-            request_id: Kept in the history of each execution; by default a new one. It does not make a repetition safe.
+            request_id: Kept in the history of each execution, and known by the server; by default a new one.
         """
         fields = self._operations.bulk_fields(
             process_type=process_type,
@@ -198,9 +197,8 @@ class AsyncOperatorCalls(AsyncHistoryCalls):
         """Give all running executions of the namespace that the filters fit another worker URL.
 
         States that wait after a failed attempt are called there at once. Each execution is changed by itself, some in
-        a request. If a call breaks off, call again: what has the new URL is left alone. A repetition, also one that
-        the client makes after a lost answer, changes what it finds running then; give `started_before` to leave out
-        what starts after the first call.
+        a request. If a call breaks off, call again: what has the new URL is left alone. What starts after the
+        call has begun is left alone, also by a repetition with the same `request_id`.
 
         Args:
             new_worker_url: The base URL that they get.
@@ -213,7 +211,7 @@ class AsyncOperatorCalls(AsyncHistoryCalls):
             dry_run: Change nothing, and tell what would be changed.
             page_size: How many executions are looked at in a request, 1 to 1000.
             on_page: Told after each request what was done so far.
-            request_id: Kept in the history of each execution; by default a new one. It does not make a repetition safe.
+            request_id: Kept in the history of each execution, and known by the server; by default a new one.
         """
         fields = self._operations.bulk_fields(
             process_type=process_type,

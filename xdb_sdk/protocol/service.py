@@ -507,8 +507,8 @@ class BulkRequest(RepeatableRequest):
     """What an operator does to many running executions, some at a time.
 
     A call looks at up to `page_size` executions, newest first, that run and that the filters fit; `next_page_token`
-    goes on from there. Each execution is changed by itself. A call that is repeated, with whatever `request_id`,
-    changes what it finds then; `started_before_ms` leaves out what has started since.
+    goes on from there. Each execution is changed by itself. With a `request_id`, which all pages share, what has
+    started since it came first is left alone: a repetition goes on with what is left of that.
 
     `dry_run` changes nothing, and tells what would be changed. `request_id` and `reason` are kept in the history of
     each execution.
