@@ -128,7 +128,7 @@ def test_a_database_that_is_away_is_one_clear_line_without_its_password(url: str
     result = run(command, "--database-url", url)
 
     assert result.exit_code == 1
-    assert re.fullmatch(r"Error: (PostgreSQL|MySQL) is not available: .*\n", result.output)
+    assert re.fullmatch(r"Error: (PostgreSQL|MySQL) at 127\.0\.0\.1:1 is not available: .*\n", result.output)
     assert "secret" not in result.output
 
 
