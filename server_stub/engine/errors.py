@@ -133,7 +133,7 @@ def of_unanswered_rpc(error: RpcNotAnswered) -> ServiceError:
 def rpc_not_committed(effect: str) -> ServiceError:
     """Give the answer to an RPC whose method has run and whose changes could not be committed.
 
-    It says not when to come back, so that no client repeats it by itself (semantics 5.5).
+    It says not when to come back, so that only a client repeats it by itself whose request has an id (semantics 5.5).
 
     Args:
         effect: What became of the changes.

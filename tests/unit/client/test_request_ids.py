@@ -59,7 +59,7 @@ OF_MANY: dict[str, TypedCall] = {
     "stop_processes": (lambda c, **ids: c.stop_processes(**ids), CHANGED_MANY),
     "replace_worker_url": (lambda c, **ids: c.replace_worker_url("http://new", **ids), CHANGED_MANY),
 }
-"""About many executions: one id for all pages, which stands in the history of each execution and does no more."""
+"""About many executions: one id for all pages, by which the server bounds what they change."""
 OF_OPERATORS: dict[str, TypedCall] = {
     "pause_process": (lambda c, **ids: c.pause_process("p", **ids), PAUSED),
     "resume_process": (lambda c, **ids: c.resume_process("p", **ids), PAUSED),
